@@ -375,7 +375,7 @@ def test_a_frame_that_is_too_large_is_refused(spark: SparkSession, tmp_path: Pat
             frame = spark.range(most).selectExpr("cast(id as string) as id", "id as balance")
             with pytest.raises(UsageError, match="rows_per_transaction"), world.tm.begin() as tx:
                 omidpy.spark.write(frame, tx, "t", {"balance": "cf:balance"}, key="id")
-            options = world.options(columns="balance=cf:balance")
+            options = world.options(columns="balance=cf:balance", estimated_rows=str(most))
             with pytest.raises(Exception, match="rows_per_transaction"):
                 frame.write.format("omidpy").options(**options).mode("append").save()
             assert list(world.tm.store.scan("t")) == []

@@ -249,7 +249,9 @@ def write(
     name = session.catalog.full_name(table)
     jobs.check_counters(shape, is_conflict_free=is_free)
     jobs.check_base(tx, name, shape, frame.columns)
-    jobs.check_size(session, shape, estimated_rows(frame), is_conflict_free=is_free)
+    most = session.oracle.max_commit_cells
+    rows = None if is_free else estimated_rows(frame, most_cells=most)
+    jobs.check_size(session, shape, rows, is_conflict_free=is_free)
     job = Job(place, name, shape, tx.token(), uuid.uuid4().hex, nulls, is_conflict_free=is_free)
     try:
         with warnings.catch_warnings():

@@ -16,11 +16,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COUNTED_BYTES: Final = 64 << 20
-"""Of a plan of fewer bytes the rows are not counted."""
+"""Of a plan of fewer bytes the rows are not counted, unless the oracle takes very few."""
 
 
-def estimated_rows(frame: DataFrame) -> int | None:
+ROW_BYTES: Final = 8
+"""What Spark takes a row for at least."""
+
+
+def estimated_rows(frame: DataFrame, *, most_cells: int | None = None) -> int | None:
     """Return about how many rows a frame has; None if they are few, or nobody knows.
+
+    Args:
+        frame: The frame.
+        most_cells: What the oracle takes; fewer rows than that need not be counted.
 
     Cost: none, or a count of the frame, if it is large.
     """
@@ -33,4 +41,5 @@ def estimated_rows(frame: DataFrame) -> int | None:
     except Exception as error:  # noqa: BLE001 - whatever another Spark lacks, the commit finds out
         log.debug("nobody knows how large a frame is: %s", error)
         return None
-    return frame.count() if size_bytes >= COUNTED_BYTES else None
+    few_bytes = COUNTED_BYTES if most_cells is None else min(COUNTED_BYTES, most_cells * ROW_BYTES)
+    return frame.count() if size_bytes >= few_bytes else None
