@@ -5,12 +5,17 @@ that other programs read the values, and none ever encodes to nothing, because a
 delete in this format.
 
     INT64     8 bytes, big endian, two's complement: HBase's `Bytes.toBytes(long)`
+    INT32     4 bytes, the same: `Bytes.toBytes(int)`
+    INT16     2 bytes, the same: `Bytes.toBytes(short)`
     FLOAT64   8 bytes, big endian, IEEE 754: HBase's `Bytes.toBytes(double)`
+    FLOAT32   4 bytes, the same: `Bytes.toBytes(float)`
+    BOOL      1 byte, ff or 00: `Bytes.toBytes(boolean)`
     TEXT      UTF-8; the empty text is refused
     JSON      UTF-8, keys sorted, so that equal documents are equal bytes
     BYTES     as they are; the empty value is refused
 
-As row keys these order by their bytes: non-negative INT64 do as numbers, negative ones follow them.
+As row keys these order by their bytes: non-negative integers do as numbers, negative ones follow
+them.
 """
 
 from __future__ import annotations
@@ -28,8 +33,8 @@ T = TypeVar("T")
 MIN_INT64: Final = -(2**63)
 MAX_INT64: Final = 2**63 - 1
 
-_INT64: Final = struct.Struct(">q")
-_FLOAT64: Final = struct.Struct(">d")
+_TRUE: Final = b"\xff"
+_FALSE: Final = b"\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,12 @@ class Codec(Generic[T]):
 
     def __repr__(self) -> str:
         return f"codec.{self.name}"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Travel to other processes by name, if it is one of this module's."""
+        if globals().get(self.name) is self:
+            return str(self.name)
+        return Codec, (self.name, self.encode, self.decode, self.arrow_type)
 
 
 def _checked(value: object, type_: type, name: str) -> None:
@@ -70,33 +81,59 @@ def _corrupt(name: str, data: bytes, reason: object) -> CorruptCell:
     )
 
 
-def _encode_int64(value: int) -> bytes:
-    _checked(value, int, "INT64")
-    if not MIN_INT64 <= value <= MAX_INT64:
-        raise UsageError(f"{value} does not fit in the 64 bits of INT64")
-    return _INT64.pack(value)
+def _integers(name: str, form: str) -> Codec[int]:
+    """Return the codec of whole numbers of one width."""
+    layout = struct.Struct(form)
+    bits = layout.size * 8
+    most = 2 ** (bits - 1) - 1
+
+    def encode(value: int) -> bytes:
+        _checked(value, int, name)
+        if not -most - 1 <= value <= most:
+            raise UsageError(f"{value} does not fit in the {bits} bits of {name}")
+        return layout.pack(value)
+
+    def decode(data: bytes) -> int:
+        try:
+            (value,) = layout.unpack(data)
+        except struct.error as error:
+            raise _corrupt(name, data, error) from error
+        return int(value)
+
+    return Codec(name, encode, decode, f"int{bits}")
 
 
-def _decode_int64(data: bytes) -> int:
-    try:
-        (value,) = _INT64.unpack(data)
-    except struct.error as error:
-        raise _corrupt("INT64", data, error) from error
-    return int(value)
+def _floats(name: str, form: str, arrow_type: str) -> Codec[float]:
+    """Return the codec of floating numbers of one width."""
+    layout = struct.Struct(form)
+
+    def encode(value: float) -> bytes:
+        if not isinstance(value, int) or isinstance(value, bool):
+            _checked(value, float, name)
+        try:
+            return layout.pack(value)
+        except OverflowError as error:
+            raise UsageError(f"{value} does not fit in {name}: {error}") from error
+
+    def decode(data: bytes) -> float:
+        try:
+            (value,) = layout.unpack(data)
+        except struct.error as error:
+            raise _corrupt(name, data, error) from error
+        return float(value)
+
+    return Codec(name, encode, decode, arrow_type)
 
 
-def _encode_float64(value: float) -> bytes:
-    if not isinstance(value, int) or isinstance(value, bool):
-        _checked(value, float, "FLOAT64")
-    return _FLOAT64.pack(value)
+def _encode_bool(value: bool) -> bytes:  # noqa: FBT001 - it is the value
+    _checked(value, bool, "BOOL")
+    return _TRUE if value else _FALSE
 
 
-def _decode_float64(data: bytes) -> float:
-    try:
-        (value,) = _FLOAT64.unpack(data)
-    except struct.error as error:
-        raise _corrupt("FLOAT64", data, error) from error
-    return float(value)
+def _decode_bool(data: bytes) -> bool:
+    if data not in (_TRUE, _FALSE):
+        raise _corrupt("BOOL", data, "one byte is expected, ff or 00")
+    return data == _TRUE
 
 
 def _encode_text(value: str) -> bytes:
@@ -140,8 +177,12 @@ def _decode_bytes(data: bytes) -> bytes:
     return data
 
 
-INT64: Final = Codec("INT64", _encode_int64, _decode_int64, "int64")
-FLOAT64: Final = Codec("FLOAT64", _encode_float64, _decode_float64, "double")
+INT64: Final = _integers("INT64", ">q")
+INT32: Final = _integers("INT32", ">i")
+INT16: Final = _integers("INT16", ">h")
+FLOAT64: Final = _floats("FLOAT64", ">d", "double")
+FLOAT32: Final = _floats("FLOAT32", ">f", "float")
+BOOL: Final = Codec("BOOL", _encode_bool, _decode_bool, "bool")
 TEXT: Final = Codec("TEXT", _encode_text, _decode_text, "string")
 JSON: Final = Codec("JSON", _encode_json, _decode_json, "string")
 BYTES: Final = Codec("BYTES", _encode_bytes, _decode_bytes, "binary")

@@ -53,6 +53,27 @@ def connect(
         OracleUnavailable: nobody answers at `tso`.
         StorageUnavailable: the store cannot be opened.
     """
+    return connect_as(None, url, tso, conflict_level=conflict_level, post_commit=post_commit)
+
+
+def connect_as(
+    client: int | None,
+    url: str | Connection | Pool,
+    tso: str | None = None,
+    *,
+    conflict_level: str = DEFAULT_CONFLICT_LEVEL,
+    post_commit: str = "async",
+) -> TransactionManager:
+    """Connect, as a client that the oracle knows: `connect`, for one who goes on with another's.
+
+    Args:
+        client: The number that the other process has to the oracle, which is a secret of theirs:
+            only the same client may commit what it began.  None draws one.
+        url: As in `connect`, and so are the others.
+        tso: See `connect`.
+        conflict_level: See `connect`.
+        post_commit: See `connect`.
+    """
     if tso is not None and not isinstance(tso, str):
         raise TypeError(f"tso must be str, not {tso!r}: HOST:PORT, or store:")
     if tso is not None and url == "memory:":
@@ -67,7 +88,7 @@ def connect(
     oracle: Oracle | None = None
     try:
         store = opening.open_store(url, must_exist=tso is not None)
-        oracle = open_oracle(store, tso)
+        oracle = open_oracle(store, tso, client=client)
         _check_world_time(store, oracle)
         manager = TransactionManager(
             store,
@@ -78,6 +99,7 @@ def connect(
             table_prefix=table_prefix,
             find_queue=find_queue,
             make_publisher=make_publisher,
+            tso=tso,
         )
         _open_managers.add(manager)
         return manager
@@ -118,7 +140,7 @@ def make_publisher(manager: TransactionManager) -> Publishing:
     return Publisher(manager)
 
 
-def open_oracle(store: Store, tso: str | None) -> Oracle:
+def open_oracle(store: Store, tso: str | None, *, client: int | None = None) -> Oracle:
     """Connect to the oracle at `tso`, and make sure that it answers and serves `store`.
 
     None: run it in this process.
@@ -128,7 +150,7 @@ def open_oracle(store: Store, tso: str | None) -> Oracle:
         OracleUnavailable: nobody answers.
     """
     if tso is not None:
-        return opening.open_oracle(store, tso)
+        return opening.open_oracle(store, tso, client=client)
     from tso.embedded import EmbeddedOracle  # noqa: PLC0415 - only this layer may import it
 
     return EmbeddedOracle(store)

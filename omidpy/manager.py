@@ -17,7 +17,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache, partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
 
 from omidpy.base.callers.alone import Alone
 from omidpy.base.cells import table_id
@@ -53,6 +63,8 @@ from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 from omidpy.tx.feeds import moment_timestamp, open_feed, open_watch
+from omidpy.tx.frames.reading import DEFAULT_BATCH_ROWS
+from omidpy.tx.frames.shape import DEFAULT_KEY, Columns, KeyColumns
 from omidpy.tx.keys import check_key, keyed, open_keys
 from omidpy.tx.parts.tokens import decode_token
 from omidpy.tx.parts.worker import Worker
@@ -69,6 +81,9 @@ from omidpy.tx.transactional import (
     elsewhere,
     transaction_position,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +120,7 @@ class TransactionManager(Alone):
         table_prefix: str = "",
         find_queue: FindQueue | None = None,
         make_publisher: MakePublisher | None = None,
+        tso: str | None = None,
     ) -> None:
         """Join a store and an oracle; `close` closes both.
 
@@ -120,6 +136,8 @@ class TransactionManager(Alone):
             table_prefix: What the names of tables begin with in the store, and not here.
             find_queue: Finds the export queues of `tx.queue`; None finds none.
             make_publisher: Makes, once, what `tx.publish` and `tx.published` use; None has none.
+            tso: The address of the oracle, for those who connect from other processes; None: it
+                has none.
         """
         self.store = store
         self.oracle = oracle
@@ -134,6 +152,7 @@ class TransactionManager(Alone):
             on_step=on_step,
             open_queue=find_queue and partial(self._open_queue, find_queue),
             publishing=make_publisher and cache(partial(make_publisher, self)),
+            tso=tso,
         )
         self._queues: dict[str, Openable] = {}
         self._is_oracle_here = is_oracle_here
@@ -541,6 +560,85 @@ class TransactionManager(Alone):
         while not (found := watch.look()) and (pause_s := watch.pause_s()) is not None:
             time.sleep(pause_s)
         return list(found)
+
+    # -- frames --------------------------------------------------------------------------------
+
+    def scan_arrow(
+        self,
+        table: str,
+        row_start: bytes | None = None,
+        row_stop: bytes | None = None,
+        row_prefix: bytes | None = None,
+        *,
+        columns: Columns | None = None,
+        key: KeyColumns = DEFAULT_KEY,
+        rest: str | None = None,
+        commit_ts: bool = False,
+        at: int | datetime | timedelta | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+    ) -> pa.RecordBatchReader:
+        """Read rows of a table as Arrow record batches, all at one snapshot.
+
+        pandas, Polars and DuckDB take the reader as it is.  In a transaction it is
+        `TransactionalTable.read_arrow`.
+
+        Args:
+            table: The table.
+            row_start: As there, and so is all that is not named here.
+            row_stop: See `read_arrow`.
+            row_prefix: See `read_arrow`.
+            columns: See `read_arrow`.
+            key: See `read_arrow`.
+            rest: See `read_arrow`.
+            commit_ts: See `read_arrow`.
+            at: An earlier moment, as `snapshot` takes it; None for now.
+            batch_rows: See `read_arrow`.
+
+        Raises:
+            UsageError: an argument is wrong.
+            NoSuchTable, NotTransactional: there is no such table.
+            SnapshotTooOld: at once, or while it is read: versions may have been collected.
+
+        Cost: 1 oracle round trip, and 1 RPC for up to 1000 rows.
+        """
+        return (
+            self.snapshot(at)
+            .table(table)
+            .read_arrow(
+                row_start,
+                row_stop,
+                row_prefix,
+                columns=columns,
+                key=key,
+                rest=rest,
+                commit_ts=commit_ts,
+                batch_rows=batch_rows,
+            )
+        )
+
+    def write_arrow(
+        self,
+        table: str,
+        data: object,
+        *,
+        columns: Columns | None = None,
+        key: KeyColumns = DEFAULT_KEY,
+        rest: str | None = None,
+        nulls: str = "keep",
+    ) -> int:
+        """Write Arrow data to a table in a transaction of its own; return how many rows.
+
+        Arguments are as in `TransactionalTable.write_arrow`.
+
+        Raises:
+            UsageError, TypeError: as there; nothing was written.
+            TransactionAborted, CommitOutcomeUnknown: as `Transaction.commit`.  It is not tried
+                again, since the data may be gone.
+        """
+        with self.begin() as tx:
+            return tx.table(table).write_arrow(
+                data, columns=columns, key=key, rest=rest, nulls=nulls
+            )
 
     # -- tables --------------------------------------------------------------------------------
 

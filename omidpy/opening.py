@@ -70,12 +70,14 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
     raise ConfigError(f"store address {url!r} is none of: {', '.join(_STORES)}")
 
 
-def open_oracle(store: Store, tso: str) -> Oracle:
+def open_oracle(store: Store, tso: str, *, client: int | None = None) -> Oracle:
     """Connect to the oracle at `tso`, and make sure that it answers and serves `store`.
 
     Args:
         store: The store that it must serve.
         tso: `HOST:PORT`, `store:` or `zk://HOST:PORT,.../omid`, each with options behind `?`.
+        client: Who we are to it, for a process that goes on with what another one began, see
+            `TcpOracle`; None draws a number.
 
     Raises:
         ConfigError: the address does not fit, or the oracle serves another store.
@@ -91,15 +93,19 @@ def open_oracle(store: Store, tso: str) -> Oracle:
 
         address = zookeeper.parse_zookeeper(tso)
         tls = client_tls(address.oracle_options, address=address.text, prefix="oracle-")
-        oracle = TcpOracle(resolve=zookeeper.resolver(address), store_id=store.store_id, tls=tls)
+        oracle = TcpOracle(
+            resolve=zookeeper.resolver(address), store_id=store.store_id, tls=tls, client=client
+        )
     elif place == "store:":
         from omidpy.facts.leadership import lease_address  # noqa: PLC0415 - only for its address
 
         tls = client_tls(options_of(query, address=place), address=place)
-        oracle = TcpOracle(resolve=lambda: lease_address(store), store_id=store.store_id, tls=tls)
+        oracle = TcpOracle(
+            resolve=lambda: lease_address(store), store_id=store.store_id, tls=tls, client=client
+        )
     else:
         tls = client_tls(options_of(query, address=place), address=place)
-        oracle = TcpOracle(place, store_id=store.store_id, tls=tls)
+        oracle = TcpOracle(place, store_id=store.store_id, tls=tls, client=client)
     try:
         oracle.ping()
         _check_set_up(store)

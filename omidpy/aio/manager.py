@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy import manager
 from omidpy.aio.changes import ChangeFeed, watched
-from omidpy.aio.lanes import Lane, Opening, Threads, awaited, opening
+from omidpy.aio.lanes import Lane, Opening, Threads, awaited, iterated, opening
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
 from omidpy.base.callers.runners import Runner
@@ -71,6 +71,9 @@ class TransactionManager:
     begin = opening(manager.TransactionManager.begin, Transaction)
     snapshot = opening(manager.TransactionManager.snapshot, Transaction)
     resume = opening(manager.TransactionManager.resume, Worker)
+    scan_arrow = iterated(manager.TransactionManager.scan_arrow, most=1)
+    write_arrow = awaited(manager.TransactionManager.write_arrow)
+
     create_table = awaited(manager.TransactionManager.create_table)
     drop_table = awaited(manager.TransactionManager.drop_table)
     delete_table = awaited(manager.TransactionManager.delete_table)

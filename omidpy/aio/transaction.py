@@ -115,6 +115,8 @@ class TransactionalTable:
 
     scan = iterated(table.TransactionalTable.scan)
     scan_arrow = iterated(table.TransactionalTable.scan_arrow, most=1)
+    read_arrow = iterated(table.TransactionalTable.read_arrow, most=1)
+    write_arrow = awaited(table.TransactionalTable.write_arrow)
 
     def batch(self, *args: Any, **kwargs: Any) -> Batch:
         """Collect puts and deletes; arguments as in the blocking `batch`."""

@@ -103,6 +103,11 @@ class Catalog:
         self._unindexed: dict[str, _Known] = {}
         self._makers = Makers(store)
 
+    @property
+    def conflict_level(self) -> str:
+        """`cell` or `row`: that of tables made here."""
+        return self._conflict_level
+
     def plan(
         self,
         name: str,

@@ -1,11 +1,16 @@
 """omidpy in Spark: `omidpy.spark.register(spark)` makes its formats known.
 
+    frame = omidpy.spark.read(spark, tm, "accounts", {"balance": ("cf:balance", "bigint")})
+
+    with tm.begin() as tx:
+        omidpy.spark.write(frame, tx, "accounts", {"balance": "cf:balance"})
+
 Importing this package needs no extra; calling anything of it needs `omidpy[spark]`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omidpy.errors import ConfigError
 from omidpy.spark.exporting import export_once
@@ -13,13 +18,30 @@ from omidpy.spark.exporting import export_once
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["export_once", "register"]
+    from omidpy.spark.frames.sessions import Snapshot, read, snapshot, write
+
+__all__ = ["Snapshot", "export_once", "read", "register", "snapshot", "write"]
+
+_FRAMES = frozenset({"Snapshot", "read", "snapshot", "write"})
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs the extra when somebody asks for it."""
+    if name not in _FRAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from omidpy.spark.frames import sessions  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigError(
+            f"DataFrames of tables need pyspark 4.1 or newer ({error}): pip install 'omidpy[spark]'"
+        ) from error
+    return getattr(sessions, name)
 
 
 def register(spark: SparkSession) -> None:
     """Let a session know all formats.
 
-    These are omidpy-parquet, omidpy-published, omidpy-changes and omidpy-export.
+    These are omidpy, omidpy-parquet, omidpy-published, omidpy-changes and omidpy-export.
 
     Raises:
         ConfigError: this Spark is too old for omidpy-changes and omidpy-export; the others are
@@ -30,6 +52,7 @@ def register(spark: SparkSession) -> None:
 
     register_parquet(spark)
     spark.dataSource.register(PublishedSource)
+    _register_frames(spark)
     try:
         from omidpy.spark.changes_stream import ChangesSource  # noqa: PLC0415 - an extra
 
@@ -41,3 +64,13 @@ def register(spark: SparkSession) -> None:
             "'omidpy[spark]'"
         ) from error
     spark.dataSource.register(ExportSource)
+
+
+def _register_frames(spark: SparkSession) -> None:
+    from pyspark.sql.readwriter import DataFrameWriter  # noqa: PLC0415 - an extra
+
+    from omidpy.spark.frames.source import OmidSource  # noqa: PLC0415 - see above
+    from omidpy.spark.frames.teaching import teach  # noqa: PLC0415 - see above
+
+    spark.dataSource.register(OmidSource)
+    teach(DataFrameWriter)

@@ -1,28 +1,29 @@
-"""Rows of a scan as Arrow record batches: a typed column for each that was asked for.
+"""Rows of a scan as Arrow record batches: a typed column for each that was asked for, by its name.
 
-Lacks everything but the turning of rows into columns; `TransactionalTable.scan_arrow` reads.
-pyarrow is imported when somebody scans so, and nobody else needs it.
+It is the shape of a frame that needs no other words than codecs; `frames/reading.py` makes the
+columns, and `TransactionalTable.scan_arrow` reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.words.arguments import parse_column
-from omidpy.codec import JSON, Codec
-from omidpy.errors import ConfigError, CorruptCell, UsageError
+from omidpy.codec import BYTES, Codec
+from omidpy.errors import UsageError
+from omidpy.tx.frames import reading
+from omidpy.tx.frames.keys import Key, KeyPart
+from omidpy.tx.frames.reading import DEFAULT_BATCH_ROWS, SeenRow
+from omidpy.tx.frames.shape import Field, Shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SeenRow: TypeAlias = tuple[bytes, Mapping[bytes, bytes]]
-"""A row key, and b"family:qualifier" -> value."""
+__all__ = ["DEFAULT_BATCH_ROWS", "check_codecs", "column_name", "record_batches", "schema_of"]
 
 ROW_COLUMN: Final = "row"
 """The name of the column of row keys; no other can have it, because they hold a colon."""
-
-DEFAULT_BATCH_ROWS: Final = 10_000
 
 
 def check_codecs(codecs: object) -> dict[bytes, Codec[Any]]:
@@ -66,68 +67,14 @@ def record_batches(
         ConfigError: at once, if pyarrow is not installed.
         CorruptCell: naming row and column, a value that its codec cannot read.
     """
-    return _batches(_pyarrow(), rows, codecs, batch_rows)
+    return reading.record_batches(_shape(codecs), rows, batch_rows=batch_rows)
 
 
 def schema_of(arrow: Any, codecs: Mapping[bytes, Codec[Any]]) -> pa.Schema:
     """Return the columns of such batches."""
-    fields = [arrow.field(ROW_COLUMN, arrow.binary(), nullable=False)]
-    for name, codec in codecs.items():
-        fields.append(arrow.field(column_name(name), arrow.type_for_alias(codec.arrow_type)))
-    return arrow.schema(fields)
+    return reading.schema_of(arrow, _shape(codecs))
 
 
-def _batches(
-    arrow: Any, rows: Iterable[SeenRow], codecs: Mapping[bytes, Codec[Any]], batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    schema = schema_of(arrow, codecs)
-    keys: list[bytes] = []
-    columns: list[list[Any]] = [keys]
-    readers = []
-    for name, codec in codecs.items():
-        columns.append([])
-        readers.append((name, _reader(codec), columns[-1].append))
-    for row, seen in rows:
-        keys.append(row)
-        for name, read, append in readers:
-            value = seen.get(name)
-            try:
-                append(None if value is None else read(value))
-            except CorruptCell as error:
-                raise CorruptCell(f"row {row!r}, column {name!r}: {error}") from error
-        if len(keys) == batch_rows:
-            yield _batch(arrow, columns, schema)
-            for values in columns:
-                values.clear()
-    if keys:
-        yield _batch(arrow, columns, schema)
-
-
-def _batch(arrow: Any, columns: Iterable[list[Any]], schema: Any) -> pa.RecordBatch:
-    arrays = [
-        arrow.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)
-    ]
-    return arrow.record_batch(arrays, schema=schema)
-
-
-def _reader(codec: Codec[Any]) -> Callable[[bytes], Any]:
-    if codec is not JSON:
-        return codec.decode
-
-    def read(data: bytes) -> str:
-        """Check that it is JSON, and leave it text: its values have no one type in Arrow."""
-        JSON.decode(data)
-        return data.decode()
-
-    return read
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow as arrow  # noqa: ICN001, PLC0415 - for those who ask; `pa` names its types
-    except ImportError as error:
-        raise ConfigError(
-            "scan_arrow needs pyarrow, which is not installed: pip install 'omidpy[spark]', or "
-            "pip install pyarrow"
-        ) from error
-    return arrow
+def _shape(codecs: Mapping[bytes, Codec[Any]]) -> Shape:
+    fields = (Field(column_name(column), column, codec) for column, codec in codecs.items())
+    return Shape(Key((KeyPart(ROW_COLUMN, BYTES),)), tuple(fields))

@@ -73,6 +73,7 @@ class Session:
     Attributes:
         store: Where the tables are.
         oracle: The oracle of that store.
+        tso: Its address, for those who connect from other processes; None: it has none.
         clock: For ages and retry budgets.
         on_step: Called with the name of each step of the commit protocol.
         generation: How many forks lie between the process that made it and this one.
@@ -97,6 +98,7 @@ class Session:
         on_step: Callable[[str], None] | None = None,
         open_queue: Callable[[str], Openable] | None = None,
         publishing: Callable[[], Publishing] | None = None,
+        tso: str | None = None,
     ) -> None:
         """Join them; `post_commit` is one of `POST_COMMIT_MODES`.
 
@@ -106,6 +108,7 @@ class Session:
             raise UsageError(f"post_commit={post_commit!r} is none of {POST_COMMIT_MODES}")
         self.store = store
         self.oracle = oracle
+        self.tso = tso
         self.clock = clock
         self.catalog = catalog
         self.on_step: Callable[[str], None] = on_step or _no_step

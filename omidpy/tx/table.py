@@ -32,6 +32,7 @@ from omidpy.tx.arrow import DEFAULT_BATCH_ROWS as DEFAULT_ARROW_ROWS
 from omidpy.tx.arrow import check_codecs, record_batches
 from omidpy.tx.batch import Batch
 from omidpy.tx.counters import Counters
+from omidpy.tx.frames.table import Frames
 from omidpy.tx.writes.table_writes import TableWrites
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Host(Protocol):
         ...
 
 
-class TransactionalTable(Counters):
+class TransactionalTable(Counters, Frames):
     """One table in one transaction."""
 
     def __init__(

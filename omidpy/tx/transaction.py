@@ -51,7 +51,7 @@ from omidpy.model import (
     TransactionStatus,
     base,
 )
-from omidpy.oracle.base import CommitGranted, CommitRefused
+from omidpy.oracle.base import Begun, CommitGranted, CommitRefused
 from omidpy.reading.snapshot import Snapshot
 from omidpy.reading.visibility import cells_of
 from omidpy.tx.callbacks import Callbacks
@@ -59,7 +59,7 @@ from omidpy.tx.keys import COLUMN, USED, check_key, key_row, open_keys, used_bef
 from omidpy.tx.ordinals import Adding, Ordinals
 from omidpy.tx.parts.owner import Parts
 from omidpy.tx.parts.status import RegisteredPart
-from omidpy.tx.parts.tokens import decode_part, part_digest
+from omidpy.tx.parts.tokens import decode_part, decode_token, part_digest
 from omidpy.tx.parts.worker import Worker
 from omidpy.tx.publishing import Publication, Published
 from omidpy.tx.session import Session
@@ -133,6 +133,36 @@ class Transaction(Alone):
         self._counted = (0, 0)
         """How many ids the oracle would check, and behind how many puts that was so."""
 
+    @classmethod
+    def reopened(cls, session: Session, token: bytes) -> Self:
+        """Return the owner of a token's transaction, in another process than the one that began it.
+
+        For one that wrote nothing itself, took its token and went: whoever goes on merges the parts
+        and ends it.  There must be one owner at a time, and none that may have asked the oracle:
+        what is rolled back here is removed.
+
+        Raises:
+            UsageError: the token is none of this store, or its owner wrote cells of its own.
+        """
+        known = decode_token(token, store_id=session.store.store_id)
+        begun = Begun(Timestamp(known.start_ts), epoch=Timestamp(known.epoch))
+        fenced_ts = None if known.fenced is None else Timestamp(known.fenced)
+        tx = cls(
+            session,
+            session.reader.open(begun, asked_s=None),
+            read_only=False,
+            fenced_ts=fenced_ts,
+        )
+        # Workers have this version, and what the owner writes itself must have another.
+        if known.witness is not None or tx._buffer.reserve_version() != known.version:
+            raise UsageError(
+                f"transaction {tx.start_ts} has written cells itself, and only the process that "
+                "began it can go on with it"
+            )
+        tx._snapshot.has_sent_cells = True
+        tx._parts = Parts(session.store, tx.start_ts, tx._buffer, tx._layout, is_open=True)
+        return tx
+
     def __repr__(self) -> str:
         return f"<Transaction {self.start_ts} {self.status}>"
 
@@ -162,6 +192,11 @@ class Transaction(Alone):
             )
             self._tables[name, conflict_free] = table
         return table
+
+    @property
+    def session(self) -> Session:
+        """What it shares with others of its manager."""
+        return self._session
 
     @property
     def snapshot(self) -> Snapshot:

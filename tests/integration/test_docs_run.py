@@ -28,7 +28,7 @@ NEED_A_BUCKET = (
 @pytest.mark.parametrize(
     "page",
     [
-        page
+        pytest.param(page, marks=[pytest.mark.spark] if page.name == "dataframes.md" else [])
         for page in PAGES_WITH_CODE
         if page.name not in NEED_A_CLUSTER
         and str(page.relative_to(ROOT / "docs")) not in NEED_A_BUCKET

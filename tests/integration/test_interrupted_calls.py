@@ -130,8 +130,13 @@ def test_no_public_call_is_left_out() -> None:
     }
     # `sweep_close` interrupts `close`; `scan_arrow` reads as `scan` does, and needs pyarrow; queues
     # have a sweep of their own, in `tests/unit/recipes/test_export_interrupts.py`, and so has what
-    # publishes files, in `test_published.py`; tables of Phoenix's are none of these.
+    # publishes files, in `test_published.py`; tables of Phoenix's are none of these.  Frames are
+    # read as `scan` reads and written as a batch is, and need pyarrow.
     assert public - reached == {
+        "Frames.read_arrow",
+        "Frames.write_arrow",
+        "TransactionManager.scan_arrow",
+        "TransactionManager.write_arrow",
         "TransactionManager.close",
         "TransactionalTable.scan_arrow",
         "Transaction.after_rollback",

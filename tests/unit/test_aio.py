@@ -83,6 +83,8 @@ async def _with_manager(
                 "is_inherited",
                 "is_running",
                 "learn",
+                "reopened",
+                "session",
                 "snapshot",
                 "when_undone",
                 "witness",

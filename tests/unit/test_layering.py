@@ -192,6 +192,7 @@ HOUSES: Final = (
     "omidpy.committers",
     "omidpy.fate",
     "omidpy.recipes.export_queue",
+    "omidpy.spark",
     "omidpy.storage",
     "omidpy.testing",
     "omidpy.tx",

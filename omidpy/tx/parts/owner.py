@@ -48,6 +48,8 @@ class Parts:
         start_ts: Timestamp,
         buffer: WriteBuffer,
         open_table: Callable[[str], object],
+        *,
+        is_open: bool = False,
     ) -> None:
         """Begin without any.
 
@@ -56,13 +58,14 @@ class Parts:
             start_ts: The transaction.
             buffer: Counts the cells of merged parts.
             open_table: Makes a table known to the transaction, or raises.
+            is_open: Whether workers may have begun already, by a token of an earlier owner.
         """
         self._store = store
         self._start_ts = start_ts
         self._buffer = buffer
         self._open_table = open_table
         self._row = PartsRow(store, start_ts)
-        self._is_open = False
+        self._is_open = is_open
         self._counted: set[str] = set()
         """Workers of whose cells some are among the transaction's; all, once they are merged."""
         self._merged: dict[str, Part] = {}

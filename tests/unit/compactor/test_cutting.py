@@ -16,9 +16,6 @@ from compactor.ranges.cutting import (
     MOST_PIECES,
     ROWS_A_PIECE,
     Cutting,
-    between,
-    evenly,
-    pieces,
     rows_read_lately,
 )
 from compactor.report import Report, RunRecord, TableReport
@@ -27,6 +24,7 @@ from omidpy.facts.watermarks import Watermarks
 from omidpy.model import KeyRange
 from omidpy.storage.base import Row
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.sampling import between, evenly, pieces
 from tests.machines.cells import ALL_AT_ONCE, World
 
 KEYS: Final = st.binary(max_size=4)

@@ -21,7 +21,7 @@ import omidpy.spark
 from omidpy.committers.spark import writing as spark_writing
 from omidpy.errors import ConfigError
 
-KNOWN = {"omidpy-parquet", "omidpy-published", "omidpy-changes", "omidpy-export"}
+KNOWN = {"omidpy", "omidpy-parquet", "omidpy-published", "omidpy-changes", "omidpy-export"}
 
 
 class Sources:
@@ -76,6 +76,7 @@ def test_no_format_of_the_product_is_left_out(sources: Sources) -> None:
 @pytest.mark.parametrize(
     ("name", "can"),
     [
+        ("omidpy", {"reader", "writer"}),
         ("omidpy-parquet", {"reader", "writer", "streamWriter"}),
         ("omidpy-published", {"reader"}),
         ("omidpy-changes", {"reader", "streamReader"}),

@@ -1,0 +1,328 @@
+"""One write of a frame as one transaction: begun in one process, ended in another, tasks between.
+
+    begin    draws the transaction, makes sure that its table can be written, and takes a token
+    run      in a task: resumes the token, writes, and hands its part back
+    commit   merges one part of each task, and commits: whole, or not at all
+    abort    forbids the commit, and removes what tasks have written
+
+Whoever begins it goes; the token names the transaction.  Until somebody commits it nothing of it is
+visible, and if nobody ever does, the compactor removes it: a driver may be killed anywhere.
+
+    J1  only `commit` asks the oracle for a commit, and after it nobody removes a cell before the
+        outcome is known to be an abort
+
+Attempts of a task write identical cells: each reads the snapshot alone, without what an attempt
+before it has written (`FrameWriter`).
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from omidpy.errors import CommitOutcomeUnknown, OmidError, TransactionAborted, UsageError
+from omidpy.manager import TransactionManager
+from omidpy.model import Aborted, Cell, Committed, Timestamp
+from omidpy.spark.frames.places import Place
+from omidpy.tx.frames.shape import OP, Shape
+from omidpy.tx.frames.writing import FrameWriter
+from omidpy.tx.parts.tokens import decode_part, decode_token
+from omidpy.tx.parts.worker import Worker
+from omidpy.tx.session import Session
+from omidpy.tx.transaction import Transaction
+
+log = logging.getLogger(__name__)
+
+COMPRESSION: Final = 1
+"""Of parts on their way to the driver: names of cells have much in common."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One write; it travels to tasks."""
+
+    place: Place
+    table: str
+    shape: Shape
+    token: bytes = field(repr=False)
+    """Empty, where tasks commit transactions of their own."""
+    name: str
+    """Tasks of two writes in one transaction are told apart by it."""
+    nulls: str = "keep"
+    is_conflict_free: bool = False
+    rows_per_transaction: int | None = None
+    client: int | None = field(default=None, repr=False)
+    """Who began the transaction, to the oracle, which lets nobody else commit it."""
+
+
+def check_target(tx: Transaction, table: str, shape: Shape) -> None:
+    """Refuse a table that cannot be written so.
+
+    Raises:
+        NoSuchTable, NoSuchFamily, NotTransactional, ConfigError: there is no such table or family,
+            or it has the other conflict level.
+    """
+    layout = tx.table(table).layout
+    for family in shape.families():
+        layout.check_family(family)
+    tx.check_unindexed(layout)
+
+
+def check_size(session: Session, shape: Shape, rows: int | None, *, is_conflict_free: bool) -> None:
+    """Refuse a write set that the oracle would refuse, before any of it is written.
+
+    Args:
+        session: Knows how many cells one commit may have.
+        shape: How many each row has; those in a map are not known, and counted as one.
+        rows: How many rows there are; None: nobody knows, and the commit finds out.
+        is_conflict_free: The oracle is shown none of the cells.
+
+    Raises:
+        UsageError: with the estimate, and the ways out.
+    """
+    most = session.oracle.max_commit_cells
+    if rows is None or most is None or is_conflict_free:
+        return
+    is_by_row = session.catalog.conflict_level == "row"
+    cells = rows * (1 if is_by_row else max(len(shape.fields), 1))
+    if cells < most:
+        return
+    raise UsageError(
+        f"{rows} rows would be about {cells} {'rows' if is_by_row else 'cells'} in one commit, and "
+        f"the oracle takes {most - 1}; nothing was written.  Write them in several transactions "
+        "(rows_per_transaction=100000), or without conflict detection, if nobody else writes these "
+        "cells meanwhile (conflict='free'); or use conflict_level='row', or start tso-server with "
+        "a larger --conflict-map-size"
+    )
+
+
+def check_counters(
+    shape: Shape, *, is_conflict_free: bool, rows_per_transaction: int | None = None
+) -> None:
+    """Refuse to add to counters where an amount could be lost, or added twice.
+
+    Raises:
+        UsageError: nothing was written.
+    """
+    counters = ", ".join(one.name for one in shape.fields if one.is_counter)
+    if counters and is_conflict_free:
+        raise UsageError(
+            f"the counters {counters} cannot be written with conflict='free': two transactions "
+            "would count once"
+        )
+    if counters and rows_per_transaction is not None:
+        raise UsageError(
+            f"the counters {counters} cannot be written with rows_per_transaction: a task that "
+            "Spark runs again would add once more; write them in one transaction"
+        )
+
+
+def check_base(tx: Transaction, table: str, shape: Shape, names: Sequence[str]) -> None:
+    """Refuse deletes and counters where the transaction has written the table before.
+
+    Tasks read what they depend on from the snapshot, where that is not.
+
+    Args:
+        tx: The transaction.
+        table: The table's name in the store.
+        shape: The columns.
+        names: Those of the frame.
+
+    Raises:
+        UsageError: nothing was written.
+    """
+    if OP not in names and not any(one.is_counter for one in shape.fields):
+        return
+    if any(name.table == table for name, _ in tx.changes()):
+        raise UsageError(
+            f"transaction {tx.start_ts} has written to table {table!r} before, which the tasks of "
+            "a frame with deletes or counters would not see; write that frame first"
+        )
+
+
+def begin(tm: TransactionManager, table: str, shape: Shape, *, hold_s: float) -> bytes:
+    """Begin a transaction that another process ends; return its token.
+
+    Args:
+        tm: Of the store.
+        table: What will be written.
+        shape: The columns.
+        hold_s: For how long age alone does not abort it.
+
+    Raises:
+        OmidError: as `check_target`.
+    """
+    tx = tm.begin(hold_s=hold_s)
+    try:
+        check_target(tx, table, shape)
+        return tx.token()
+    except BaseException:
+        tx.rollback()
+        raise
+
+
+def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
+    """Write what one task has, in the job's transaction; return its part, compressed.
+
+    Raises:
+        TransactionClosed: the job has ended without this task.
+        UsageError: a row cannot be written.
+    """
+    with job.place.connect() as tm:
+        if job.rows_per_transaction is not None:
+            _run_in_several(tm, job, batches, job.rows_per_transaction)
+            return b""
+        worker = tm.resume(job.token, task=f"{job.name}-{task}")
+        _write(tm, worker, job, batches)
+        return zlib.compress(worker.finish(), COMPRESSION)
+
+
+def _write(tm: TransactionManager, worker: Worker, job: Job, batches: Iterable[Any]) -> None:
+    target = worker.table(job.table, conflict_free=job.is_conflict_free)
+    base = _Before(tm, worker.start_ts, job.table)
+    writer = FrameWriter(target, job.shape, nulls=job.nulls, base=base)
+    for batch in batches:
+        writer.write(batch)
+
+
+class _Before:
+    """The table as the transaction's snapshot has it, without a cell of the transaction itself."""
+
+    def __init__(self, tm: TransactionManager, start_ts: int, table: str) -> None:
+        self._tm = tm
+        self._start_ts = start_ts
+        self._table = table
+        self._tx: Transaction | None = None
+
+    def rows(
+        self, rows: Sequence[bytes], columns: Iterable[bytes] | None = None
+    ) -> list[tuple[bytes, dict[bytes, Any]]]:
+        """Read several rows."""
+        if self._tx is None:
+            self._tx = self._tm.snapshot(self._start_ts)
+        return self._tx.table(self._table).rows(rows, columns)
+
+
+def _run_in_several(
+    tm: TransactionManager, job: Job, batches: Iterable[Any], most_rows: int
+) -> None:
+    for some in _groups(batches, most_rows):
+        for attempt in tm.attempts():
+            with attempt as tx:
+                target = tx.table(job.table, conflict_free=job.is_conflict_free)
+                writer = FrameWriter(target, job.shape, nulls=job.nulls)
+                for batch in some:
+                    writer.write(batch)
+
+
+def _groups(batches: Iterable[Any], most_rows: int) -> Iterator[list[Any]]:
+    """Yield batches of so many rows together, the last ones fewer."""
+    group: list[Any] = []
+    left = most_rows
+    for batch in batches:
+        at = 0
+        while at < batch.num_rows:
+            part = batch.slice(at, left)
+            group.append(part)
+            at += part.num_rows
+            left -= part.num_rows
+            if not left:
+                yield group
+                group, left = [], most_rows
+    if group:
+        yield group
+
+
+def merge(tx: Transaction, parts: Iterable[bytes]) -> None:
+    """Count what tasks have written as the transaction's."""
+    for part in parts:
+        if part:
+            tx.merge(zlib.decompress(part))
+
+
+def commit(job: Job, parts: Sequence[bytes]) -> None:
+    """Merge one part of each task, and commit.
+
+    An answer that does not come is found out: what has committed is no failure.
+
+    Raises:
+        TransactionAborted: nothing is visible, and nothing will be.
+        CommitOutcomeUnknown: nobody answers; `tm.outcome(start_ts)` may tell later.
+    """
+    if job.rows_per_transaction is not None:
+        return
+    with _opened(job) as tm:
+        tx = Transaction.reopened(tm.session, job.token)
+        tx.table(job.table)
+        merge(tx, parts)
+        try:
+            tx.commit()
+        except CommitOutcomeUnknown as error:
+            outcome = tm.outcome(tx)
+            if isinstance(outcome, Aborted):
+                raise TransactionAborted(
+                    f"the write of a frame to table {job.table!r} was aborted: {error}"
+                ) from error
+            if not isinstance(outcome, Committed):
+                raise
+        log.info("a frame was written to table %s at %s", job.table, tx.commit_ts)
+
+
+@contextmanager
+def _opened(job: Job) -> Iterator[TransactionManager]:
+    """Open a store; what its end brings is logged, since what was committed is no failure."""
+    tm = job.place.connect(job.client)
+    try:
+        yield tm
+    finally:
+        try:
+            tm.close()
+        except OmidError as error:
+            log.warning("shadow cells of a write are left to readers and compactions: %s", error)
+
+
+def abort(job: Job, parts: Sequence[bytes]) -> None:
+    """Take a write back; Spark calls this also where `commit` failed, or seemed to.
+
+    Failures are logged: what stays is seen by nobody, and the compactor removes it.
+    """
+    if job.rows_per_transaction is not None:
+        return
+    try:
+        with _opened(job) as tm:
+            _abort(tm, job, parts)
+    except OmidError as error:
+        log.warning(
+            "cells of a failed write to table %s stay for compactions: %s", job.table, error
+        )
+
+
+def _abort(tm: TransactionManager, job: Job, parts: Sequence[bytes]) -> None:
+    token = decode_token(job.token, store_id=tm.store.store_id)
+    start_ts = Timestamp(token.start_ts)
+    # The commit may have been asked for, by a process that died since (J1).
+    outcome = tm.session.outcomes.settle(start_ts, _witness(tm, start_ts, parts))
+    if isinstance(outcome, Aborted):
+        Transaction.reopened(tm.session, job.token).rollback()
+    elif isinstance(outcome, Committed):
+        log.warning("the write to table %s has committed, whatever Spark says of it", job.table)
+    else:
+        log.warning("whether the write to table %s committed is not known", job.table)
+
+
+def _witness(
+    tm: TransactionManager, start_ts: Timestamp, parts: Sequence[bytes]
+) -> tuple[str, Cell] | None:
+    """Return a cell of a part: its shadow cell proves a commit."""
+    for one in parts:
+        if one:
+            store_id = tm.store.store_id
+            part = decode_part(zlib.decompress(one), store_id=store_id, start_ts=start_ts)
+            if part.cells:
+                name = part.cells[0]
+                return name.table, Cell(*name[1:], part.version, b"")
+    return None

@@ -1,0 +1,137 @@
+"""Reads a table into Spark: planned once, at one snapshot, and read by tasks of their own.
+
+The process that plans draws the snapshot, holds what it needs from being collected, and says which
+task reads which rows.  Tasks open the store by its address and read at that snapshot, whenever they
+run; one that finds itself below the collection horizon all the same fails, and never reads less
+than there was.
+
+Lacks `pushFilters`.  Spark 4.3 keeps what a reader planned for the filters of one scan for every
+other scan of the same frame, those without filters among them, and rows would be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from omidpy.errors import UsageError
+from omidpy.manager import TransactionManager
+from omidpy.model import KeyRange
+from omidpy.spark.frames.options import ReadWords
+from omidpy.spark.frames.partitions import Portion, portions
+from omidpy.spark.frames.places import Place
+from omidpy.spark.frames.types import fitted
+from omidpy.tx.frames.reading import record_batches
+from omidpy.tx.frames.shape import Shape
+from omidpy.tx.table import TransactionalTable
+
+PAGE_ROWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What tasks must know; it travels to them."""
+
+    place: Place
+    table: str
+    snapshot_ts: int
+    shape: Shape
+    schema: pa.Schema
+    """What Spark has been told, as Arrow."""
+    batch_rows: int
+
+    def read(self, portion: Portion) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a portion; every batch has the schema exactly."""
+        with self.place.connect() as tm:
+            table = tm.snapshot(self.snapshot_ts).table(self.table)
+            rows = self._rows(table, portion)
+            for batch in record_batches(self.shape, rows, batch_rows=self.batch_rows):
+                yield fitted(batch, self.schema)
+
+    def _rows(
+        self, table: TransactionalTable, portion: Portion
+    ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
+        columns, has_time = self.shape.columns(), self.shape.has_commit_ts
+        if portion.rows is None:
+            start, end = portion.key_range
+            yield from table.scan(
+                start or None,
+                end or None,
+                columns=columns,
+                include_timestamp=has_time,
+                batch_size=min(self.batch_rows, PAGE_ROWS),
+            )
+            return
+        for at in range(0, len(portion.rows), PAGE_ROWS):
+            some = portion.rows[at : at + PAGE_ROWS]
+            yield from table.rows(some, columns, include_timestamp=has_time)
+
+
+class _Rows(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, portion: Portion) -> None:
+        super().__init__(None)
+        self.portion = portion
+
+
+class TableReader(DataSourceReader):
+    """Plans a read, and is what tasks read by."""
+
+    def __init__(self, reading: Reading, planned: ReadWords) -> None:
+        self.reading = reading
+        self._planned = planned
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the tasks."""
+        reading = self.reading
+        with reading.place.connect() as tm:
+            layout = tm.session.catalog.layout(tm.session.catalog.full_name(reading.table))
+            found = portions(
+                tm.store,
+                layout.name,
+                layout.families,
+                self._planned.key_range,
+                self._planned.rows,
+                wanted=self._planned.partitions,
+            )
+        # Spark would take no partition for one of everything.
+        return [_Rows(one) for one in found or [Portion(KeyRange(), ())]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task, as Arrow has them."""
+        assert isinstance(partition, _Rows), "made by `partitions`"
+        return self.reading.read(partition.portion)
+
+
+def plan(
+    tm: TransactionManager, reading: Reading, planned: ReadWords, *, is_held: bool
+) -> TableReader:
+    """Hold the snapshot, unless somebody does; return what reads it.
+
+    Raises:
+        NoSuchTable, NoSuchFamily, NotTransactional, ConfigError: there is no such table or family,
+            or it has the other conflict level.
+        SnapshotTooOld: versions of that moment may have been collected.
+    """
+    catalog = tm.session.catalog
+    layout = catalog.layout(catalog.full_name(reading.table))
+    for family in reading.shape.families():
+        layout.check_family(family)
+    if not is_held:
+        tm.hold(reading.snapshot_ts, for_s=planned.hold_s)
+    return TableReader(reading, planned)
+
+
+def check_columns(shape: Shape, schema: pa.Schema) -> None:
+    """Refuse a schema with columns that are only written.
+
+    Raises:
+        UsageError: it names them.
+    """
+    if unknown := [one.name for one in schema if one.name not in shape.names]:
+        raise UsageError(f"{', '.join(unknown)} cannot be read: it is a column of writes alone")

@@ -1,0 +1,116 @@
+"""Writes a frame into a table: Spark's commit protocol around one transaction.
+
+Spark makes the writer in one process of the driver, sends it to tasks, and calls it again in
+another process of the driver with what tasks have answered; so all that it knows travels with it.
+A task that Spark kills, or whose answer it does not want, hears nothing of it: what it wrote is
+not merged, and so is removed, or covered by the attempt that was.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from omidpy.errors import UsageError
+from omidpy.spark.frames import jobs
+from omidpy.spark.frames.jobs import Job
+from omidpy.spark.frames.options import words, write_words
+from omidpy.spark.frames.types import shape_of
+from omidpy.tx.frames.writing import check_names
+
+OVERWRITE: Final = (
+    "a table is not overwritten as a whole: no transaction could delete what others write at the "
+    "same time.  Write with mode('append'), which puts rows over those of the same key; delete "
+    "rows by a column _op = 'delete'; or write a new table, and let readers change over to it"
+)
+
+
+@dataclass
+class PartMessage(WriterCommitMessage):
+    """What a task wrote, as Spark carries it."""
+
+    part: bytes
+    """Compressed; empty, where the task has committed it."""
+
+
+class TableWriter(DataSourceArrowWriter):
+    """One save."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Run a task: on an executor."""
+        return PartMessage(jobs.run(self.job, iterator, partition_id()))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks have written: on the driver."""
+        jobs.commit(self.job, _parts(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Take everything back: on the driver."""
+        jobs.abort(self.job, _parts(messages))
+
+
+def partition_id() -> int:
+    """Return the number of the task that runs here."""
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this in a task"
+    return context.partitionId()
+
+
+def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool) -> TableWriter:
+    """Begin a write.
+
+    Raises:
+        UsageError: an option or a column is wrong, or the frame is too large; nothing was written.
+        OmidError: the store or its table cannot be written.
+    """
+    if overwrite:
+        raise UsageError(OVERWRITE)
+    said = words(options)
+    given = write_words(said)
+    shape = shape_of(said, schema)
+    if shape.has_commit_ts:
+        raise UsageError("_commit_ts is read alone; leave it out of the frame")
+    check_names(shape, schema.names)
+    jobs.check_counters(
+        shape,
+        is_conflict_free=given.is_conflict_free,
+        rows_per_transaction=given.rows_per_transaction,
+    )
+    with said.place.connect() as tm:
+        place = said.place.seen(tm.store)
+        if given.rows_per_transaction is None:
+            jobs.check_size(
+                tm.session, shape, given.estimated_rows, is_conflict_free=given.is_conflict_free
+            )
+            token = jobs.begin(tm, said.table, shape, hold_s=given.hold_s)
+        else:
+            token = b""
+            with tm.begin() as tx:
+                jobs.check_target(tx, said.table, shape)
+        client: int | None = getattr(tm.oracle, "client", None)
+    return TableWriter(
+        Job(
+            place,
+            said.table,
+            shape,
+            token,
+            uuid.uuid4().hex,
+            nulls=given.nulls,
+            is_conflict_free=given.is_conflict_free,
+            rows_per_transaction=given.rows_per_transaction,
+            client=client,
+        )
+    )
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[bytes]:
+    return [one.part for one in messages if isinstance(one, PartMessage)]

@@ -1,0 +1,227 @@
+"""Rows of a scan as Arrow record batches, every one of which has the columns of its shape exactly.
+
+Numbers, texts and bytes are turned column by column, without a Python value for each; what cannot
+be, a value that its codec does not know among them, goes one by one, and is named.
+
+Lacks the scan.  pyarrow is imported when somebody reads so, and nobody else needs it.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from omidpy.codec import BYTES, FLOAT32, FLOAT64, INT16, INT32, INT64, JSON, TEXT, Codec
+from omidpy.errors import ConfigError, CorruptCell, UsageError
+from omidpy.tx.frames.keys import WIDTHS
+from omidpy.tx.frames.shape import COMMIT_TS, Shape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SeenRow: TypeAlias = tuple[bytes, Mapping[bytes, Any]]
+"""A row key, and `family:qualifier` -> value; with `_commit_ts` -> (value, commit_ts)."""
+
+DEFAULT_BATCH_ROWS: Final = 10_000
+
+_ARRAYS: Final = {INT64: "q", INT32: "i", INT16: "h", FLOAT64: "d", FLOAT32: "f"}
+"""How Python's arrays call numbers that are a codec's bytes, the other way round."""
+
+
+def pyarrow(what: str = "reading into Arrow") -> Any:
+    """Return the module.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import pyarrow as arrow  # noqa: ICN001, PLC0415 - for those who ask; `pa` names its types
+    except ImportError as error:
+        raise ConfigError(
+            f"{what} needs pyarrow, which is not installed: pip install 'omidpy[spark]', or pip "
+            "install pyarrow"
+        ) from error
+    return arrow
+
+
+def schema_of(arrow: Any, shape: Shape) -> pa.Schema:
+    """Return the columns of a frame in Arrow.
+
+    Raises:
+        UsageError: a codec names a type that Arrow does not have.
+    """
+    fields = [
+        arrow.field(part.name, type_of(arrow, part.codec), nullable=False)
+        for part in shape.key.parts
+    ]
+    fields += [arrow.field(one.name, type_of(arrow, one.codec)) for one in shape.fields]
+    if shape.rest is not None:
+        fields.append(arrow.field(shape.rest, arrow.map_(arrow.string(), arrow.binary())))
+    if shape.has_commit_ts:
+        fields.append(arrow.field(COMMIT_TS, arrow.int64()))
+    return arrow.schema(fields)
+
+
+def type_of(arrow: Any, codec: Codec[Any]) -> Any:
+    """Return the Arrow type of a codec's values."""
+    try:
+        return arrow.type_for_alias(codec.arrow_type)
+    except ValueError as error:
+        raise UsageError(
+            f"the codec {codec.name} names the Arrow type {codec.arrow_type!r}: {error}"
+        ) from error
+
+
+def record_batches(
+    shape: Shape, rows: Iterable[SeenRow], *, batch_rows: int = DEFAULT_BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Return batches of `batch_rows` rows, the last one shorter; none where there is no row.
+
+    Raises:
+        ConfigError: at once, if pyarrow is not installed.
+        CorruptCell: naming row and column, a value that its codec cannot read.
+    """
+    arrow = pyarrow()
+    return _batches(arrow, shape, schema_of(arrow, shape), rows, batch_rows)
+
+
+def _batches(
+    arrow: Any, shape: Shape, schema: Any, rows: Iterable[SeenRow], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    keys: list[bytes] = []
+    columns: list[list[bytes | None]] = [[] for _ in shape.fields]
+    wanted = [
+        (field.column, values.append) for field, values in zip(shape.fields, columns, strict=True)
+    ]
+    named = frozenset(field.column for field in shape.fields)
+    others: list[list[tuple[str, bytes]]] = []
+    times: list[int] = []
+    for row, found in rows:
+        seen = found
+        if shape.has_commit_ts:
+            times.append(max(at for _, at in found.values()))
+            seen = {column: value for column, (value, _) in found.items()}
+        keys.append(row)
+        for column, append in wanted:
+            append(seen.get(column))
+        if shape.rest is not None:
+            others.append([(_text(one), value) for one, value in seen.items() if one not in named])
+        if len(keys) == batch_rows:
+            yield _batch(arrow, shape, schema, keys, columns, others, times)
+            keys.clear()
+            others.clear()
+            times.clear()
+            for values in columns:
+                values.clear()
+    if keys:
+        yield _batch(arrow, shape, schema, keys, columns, others, times)
+
+
+def _batch(
+    arrow: Any,
+    shape: Shape,
+    schema: Any,
+    keys: Sequence[bytes],
+    columns: Sequence[Sequence[bytes | None]],
+    others: Sequence[Sequence[tuple[str, bytes]]],
+    times: Sequence[int],
+) -> pa.RecordBatch:
+    arrays = list(_key_arrays(arrow, shape, keys))
+    for field, values in zip(shape.fields, columns, strict=True):
+        arrays.append(_array(arrow, field.codec, values, keys, column=field.column))
+    if shape.rest is not None:
+        arrays.append(arrow.array(others, schema.field(shape.rest).type))
+    if shape.has_commit_ts:
+        arrays.append(arrow.array(times, arrow.int64()))
+    return arrow.record_batch(arrays, schema=schema)
+
+
+def _key_arrays(arrow: Any, shape: Shape, keys: Sequence[bytes]) -> Iterator[Any]:
+    parts = shape.key.parts
+    if len(parts) == 1:
+        yield _array(arrow, parts[0].codec, keys, keys, column=None)
+        return
+    decoded = [shape.key.decode(row) for row in keys]
+    for at, part in enumerate(parts):
+        values = [one[at] for one in decoded]
+        if part.codec is JSON:
+            values = [JSON.encode(one).decode() for one in values]
+        yield _typed(arrow, part.codec, values)
+
+
+def _array(
+    arrow: Any,
+    codec: Codec[Any],
+    data: Sequence[bytes | None],
+    keys: Sequence[bytes],
+    *,
+    column: bytes | None,
+) -> Any:
+    """Return a column of values, None for those that are not there."""
+    found = _in_bulk(arrow, codec, data)
+    if found is not None:
+        return found
+    read = _reader(codec)
+    values: list[Any] = []
+    for row, one in zip(keys, data, strict=True):
+        try:
+            values.append(None if one is None else read(one))
+        except CorruptCell as error:
+            place = "" if column is None else f", column {column!r}"
+            raise CorruptCell(f"row {row!r}{place}: {error}") from error
+    return _typed(arrow, codec, values)
+
+
+def _typed(arrow: Any, codec: Codec[Any], values: Sequence[Any]) -> Any:
+    try:
+        return arrow.array(values, type_of(arrow, codec))
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
+        raise UsageError(
+            f"what the codec {codec.name} reads is not of its Arrow type {codec.arrow_type!r}: "
+            f"{error}"
+        ) from error
+
+
+def _in_bulk(arrow: Any, codec: Codec[Any], data: Sequence[bytes | None]) -> Any | None:
+    """Return a column made of the bytes themselves; None where these are not all as they should."""
+    if codec is BYTES:
+        return arrow.array(data, arrow.binary())
+    if codec is TEXT:
+        try:
+            return arrow.array(data, arrow.binary()).cast(arrow.string())
+        except arrow.ArrowInvalid:
+            return None
+    form = _ARRAYS.get(codec)
+    if form is None or sys.byteorder != "little":
+        return None
+    width = WIDTHS[codec]
+    absent = bytes(width)
+    filled = [absent if one is None else one for one in data]
+    if any(len(one) != width for one in filled):
+        return None
+    numbers = array(form, b"".join(filled))
+    numbers.byteswap()
+    is_there = None
+    if any(one is None for one in data):
+        is_there = arrow.array([one is not None for one in data], arrow.bool_()).buffers()[1]
+    buffers = [is_there, arrow.py_buffer(numbers)]
+    return arrow.Array.from_buffers(type_of(arrow, codec), len(data), buffers)
+
+
+def _reader(codec: Codec[Any]) -> Callable[[bytes], Any]:
+    if codec is not JSON:
+        return codec.decode
+
+    def read(data: bytes) -> str:
+        """Check that it is JSON, and leave it text: its values have no one type in Arrow."""
+        JSON.decode(data)
+        return data.decode()
+
+    return read
+
+
+def _text(column: bytes) -> str:
+    """Return a column's name in Arrow: UTF-8, other bytes escaped."""
+    return column.decode(errors="backslashreplace")

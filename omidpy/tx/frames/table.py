@@ -1,0 +1,158 @@
+"""The methods of a table that read and write frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from omidpy.base.words.arguments import check_count
+from omidpy.tx.batch import Batch
+from omidpy.tx.frames.reading import DEFAULT_BATCH_ROWS, pyarrow, record_batches, schema_of
+from omidpy.tx.frames.shape import DEFAULT_KEY, Columns, KeyColumns, Shape
+from omidpy.tx.frames.writing import FrameWriter, Target, batches_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_PAGE_ROWS: Final = 1000
+BATCH_WRITES: Final = 10_000
+"""Writes of a frame that are collected before the transaction has them."""
+REST: Final = "cells"
+"""The map of all columns, where no column is named."""
+
+
+class Scanned(Target, Protocol):
+    """The table that the frames are of."""
+
+    def scan(
+        self,
+        row_start: bytes | None = None,
+        row_stop: bytes | None = None,
+        row_prefix: bytes | None = None,
+        columns: Iterable[bytes] | None = None,
+        filter: None = None,  # noqa: A002 - happybase's signature
+        timestamp: None = None,
+        include_timestamp: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
+        batch_size: int | None = None,
+    ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
+        """Iterate over the rows of a range."""
+        ...
+
+
+class Written(Target, Protocol):
+    """The table that frames are written to."""
+
+    def batch(
+        self,
+        timestamp: None = None,
+        batch_size: int | None = None,
+    ) -> Batch:
+        """Collect writes, and hand them over together."""
+        ...
+
+
+class Frames:
+    """The methods of a table that read and write frames."""
+
+    def read_arrow(
+        self: Scanned,
+        row_start: bytes | None = None,
+        row_stop: bytes | None = None,
+        row_prefix: bytes | None = None,
+        *,
+        columns: Columns | None = None,
+        key: KeyColumns = DEFAULT_KEY,
+        rest: str | None = None,
+        commit_ts: bool = False,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+    ) -> pa.RecordBatchReader:
+        """Read the rows of a range as a reader of Arrow record batches.
+
+        Rows that have none of the columns are left out.
+
+        Args:
+            row_start: First row, inclusive.
+            row_stop: Last row, exclusive.
+            row_prefix: Rows that start with it; not together with the two above.
+            columns: Name in the frame -> (`"family:qualifier"`, type), a type being the name of
+                one, such as `"bigint"`, or a codec of `omidpy.codec`.  None: a map `cells` of all.
+            key: The name of the row key, which is then bytes; or a dict of names and types, whose
+                bytes follow each other in the key.
+            rest: The name of a map, `family:qualifier` -> bytes, of columns that are not named.
+            commit_ts: Add `_commit_ts`: when the newest cell of the row that was read was
+                committed.
+            batch_rows: Rows of a batch; the last one may be shorter.
+
+        Raises:
+            UsageError: an argument is wrong.
+            ConfigError: pyarrow is not installed.
+            CorruptCell: while it is read: a value that its codec cannot read, named by row and
+                column.
+
+        Cost: 1 RPC for up to 1000 rows, see `Snapshot.scan`.
+        """
+        check_count("batch_rows", batch_rows)
+        shape = shape_to_read(columns, key=key, rest=rest, commit_ts=commit_ts)
+        arrow = pyarrow()
+        rows = self.scan(
+            row_start,
+            row_stop,
+            row_prefix,
+            columns=shape.columns(),
+            include_timestamp=shape.has_commit_ts,
+            batch_size=min(batch_rows, MOST_PAGE_ROWS),
+        )
+        return arrow.RecordBatchReader.from_batches(
+            schema_of(arrow, shape), record_batches(shape, rows, batch_rows=batch_rows)
+        )
+
+    def write_arrow(
+        self: Written,
+        data: object,
+        *,
+        columns: Columns | None = None,
+        key: KeyColumns = DEFAULT_KEY,
+        rest: str | None = None,
+        nulls: str = "keep",
+    ) -> int:
+        """Write Arrow data: rows are put, or deleted where a column `_op` says `delete`.
+
+        Args:
+            data: A reader, a table or a batch of pyarrow, an iterable of batches, or a frame with
+                `__arrow_c_stream__`, as pandas, Polars and DuckDB have them.
+            columns: As in `read_arrow`; the type `"counter"` is a bigint that is added to what the
+                column holds.
+            key: As in `read_arrow`.
+            rest: The name of a map of further columns to write.
+            nulls: `keep`: a null leaves a column as it is; `delete`: it deletes it.
+
+        Returns:
+            How many rows that were.
+
+        Raises:
+            UsageError: a batch lacks a column, has one that is not named, or one of another type; a
+                row comes twice; a value cannot be stored.  If the transaction has some of the rows
+                already, it can no longer commit; undoing a savepoint around the call mends that.
+            TypeError: `data` gives no Arrow data.
+            ConfigError: pyarrow is not installed.
+        """
+        shape = shape_to_write(columns, key=key, rest=rest)
+        with self.batch(batch_size=BATCH_WRITES) as sink:
+            writer = FrameWriter(self, shape, nulls=nulls, sink=sink)
+            for batch in batches_of(data):
+                writer.write(batch)
+        return writer.row_count
+
+
+def shape_to_read(
+    columns: Columns | None, *, key: KeyColumns, rest: str | None, commit_ts: bool
+) -> Shape:
+    """Return what is read: all columns in a map, where none is named."""
+    if columns is None and rest is None:
+        rest = REST
+    return Shape.of(columns, key=key, rest=rest, commit_ts=commit_ts)
+
+
+def shape_to_write(columns: Columns | None, *, key: KeyColumns, rest: str | None) -> Shape:
+    """Return what is written: the frame of `shape_to_read`, without `_commit_ts`."""
+    return shape_to_read(columns, key=key, rest=rest, commit_ts=False)

@@ -1,0 +1,285 @@
+"""Arrow record batches as writes of a table: puts, deletes of rows, and numbers that are added.
+
+Every batch is held to the shape, the first and all others: a column that is missing, unknown or of
+another type ends the write.  A row comes once: which of two would win is nobody's to say.
+
+What depends on what is there, a delete of a row and a number that is added to, is read from `base`.
+In a task that is the snapshot alone: an attempt that read what the attempt before it has written
+would add twice, or delete what is deleted already and write nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from omidpy.codec import INT64, JSON, Codec
+from omidpy.errors import UsageError
+from omidpy.tx.frames.reading import pyarrow, type_of
+from omidpy.tx.frames.shape import COMMIT_TS, OP, Field, Shape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NULLS: Final = ("keep", "delete")
+"""What a null says of a column: nothing, or that it is to have no value."""
+PUT: Final = "put"
+DELETE: Final = "delete"
+
+
+class Base(Protocol):
+    """A table to read what a write depends on."""
+
+    def rows(
+        self, rows: Sequence[bytes], columns: Iterable[bytes] | None = None
+    ) -> list[tuple[bytes, dict[bytes, Any]]]:
+        """Read several rows in one request."""
+        ...
+
+
+class Sink(Protocol):
+    """What takes writes."""
+
+    def put(self, row: bytes, data: Mapping[bytes, bytes]) -> None:
+        """Write columns of a row."""
+        ...
+
+    def delete(self, row: bytes, columns: Iterable[bytes] | None = None) -> None:
+        """Delete columns of a row."""
+        ...
+
+
+class Target(Base, Sink, Protocol):
+    """A table to write."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def is_conflict_free(self) -> bool:
+        """Whether writes through this object are checked by nobody."""
+        ...
+
+
+class FrameWriter:
+    """Writes the batches of one frame to one table."""
+
+    def __init__(
+        self,
+        target: Target,
+        shape: Shape,
+        *,
+        nulls: str = "keep",
+        base: Base | None = None,
+        sink: Sink | None = None,
+    ) -> None:
+        """Write nothing yet.
+
+        Args:
+            target: Where to write.
+            shape: Which column is which.
+            nulls: One of `NULLS`.
+            base: What is read for deletes and counters; by default the target itself.
+            sink: What takes the writes for the target; by default itself.
+
+        Raises:
+            UsageError: an argument is wrong, or counters would not be checked for conflicts.
+        """
+        if nulls not in NULLS:
+            raise UsageError(f"nulls={nulls!r} is none of {', '.join(NULLS)}")
+        counters = [one.name for one in shape.fields if one.is_counter]
+        if counters and target.is_conflict_free:
+            raise UsageError(
+                f"the counters {', '.join(counters)} of table {target.name!r} cannot be changed "
+                "without conflict detection: two transactions would count once"
+            )
+        self._sink = target if sink is None else sink
+        self._base = target if base is None else base
+        self._shape = shape
+        self._nulls = nulls
+        self._counters = [one.column for one in shape.fields if one.is_counter]
+        self._seen: set[bytes] = set()
+        self.row_count = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch.
+
+        Raises:
+            UsageError: a column is missing, unknown or of another type, a key is null or comes
+                twice, or a value cannot be stored.
+
+        Cost: what the writes cost; 1 read for the counters and 1 for the deletes of a batch.
+        """
+        columns = _Columns(self._shape, batch)
+        keys = [self._shape.key.encode(values) for values in columns.key_values()]
+        self._check_unique(keys)
+        ops = columns.ops()
+        counts = self._found(keys, self._counters) if self._counters else {}
+        doomed = [row for row, op in zip(keys, ops, strict=True) if op == DELETE]
+        found = self._found(doomed, None) if doomed else {}
+        for row, op, cells in zip(keys, ops, columns.cells(counts, keys), strict=True):
+            if op == DELETE:
+                if old := found.get(row):
+                    self._sink.delete(row, list(old))
+                continue
+            if self._nulls == "delete" and (
+                absent := [column for column, value in cells.items() if value is None]
+            ):
+                self._sink.delete(row, absent)
+            if put := {column: value for column, value in cells.items() if value is not None}:
+                self._sink.put(row, put)
+        self.row_count += len(keys)
+
+    def _found(
+        self, rows: Sequence[bytes], columns: Sequence[bytes] | None
+    ) -> dict[bytes, dict[bytes, bytes]]:
+        return dict(self._base.rows(rows, columns))
+
+    def _check_unique(self, keys: Sequence[bytes]) -> None:
+        fresh = set(keys)
+        if len(fresh) == len(keys) and self._seen.isdisjoint(fresh):
+            self._seen |= fresh
+            return
+        known: set[bytes] = set()
+        for row in keys:
+            if row in known:
+                raise _twice(row)
+            known.add(row)
+        raise _twice(next(row for row in keys if row in self._seen))
+
+
+def _twice(row: bytes) -> UsageError:
+    return UsageError(
+        f"the frame has the row {row[:60]!r} twice, and nobody could say which one is to stay; "
+        "aggregate it by its key first"
+    )
+
+
+class _Columns:
+    """The columns of one batch, checked."""
+
+    def __init__(self, shape: Shape, batch: Any) -> None:
+        self._arrow = pyarrow("writing from Arrow")
+        self._shape = shape
+        self._batch = batch
+        check_names(shape, batch.schema.names)
+
+    def key_values(self) -> Iterator[tuple[Any, ...]]:
+        """Return the values of the row keys."""
+        parts = [self._values(part.name, part.codec) for part in self._shape.key.parts]
+        return zip(*parts, strict=True)
+
+    def ops(self) -> list[str]:
+        """Return what becomes of each row."""
+        if OP not in self._batch.schema.names:
+            return [PUT] * self._batch.num_rows
+        found = [PUT if one is None else one for one in self._batch.column(OP).to_pylist()]
+        for one in found:
+            if one not in (PUT, DELETE):
+                raise UsageError(f"{OP}={one!r} is none of {PUT} and {DELETE}")
+        return found
+
+    def cells(
+        self, counts: Mapping[bytes, Mapping[bytes, bytes]], keys: Sequence[bytes]
+    ) -> Iterator[dict[bytes, bytes | None]]:
+        """Return the cells of each row; None for a null, none for a counter that is null."""
+        columns = [
+            (one, _encoder(one), self._values(one.name, one.codec)) for one in self._shape.fields
+        ]
+        rest = self._shape.rest
+        maps = None if rest is None else self._batch.column(rest).to_pylist()
+        for at, row in enumerate(keys):
+            cells: dict[bytes, bytes | None] = {}
+            for field, encode, values in columns:
+                value = values[at]
+                if field.is_counter:
+                    if value is not None:
+                        cells[field.column] = _added(counts.get(row, {}), field, value)
+                else:
+                    cells[field.column] = None if value is None else encode(value)
+            for column, data in (maps[at] or ()) if maps is not None else ():
+                cells.setdefault(column.encode(), data)
+            yield cells
+
+    def _values(self, name: str, codec: Codec[Any]) -> list[Any]:
+        column = self._batch.column(name)
+        expected = type_of(self._arrow, codec)
+        if column.type != expected:
+            try:
+                column = column.cast(expected)
+            except (self._arrow.ArrowInvalid, self._arrow.ArrowNotImplementedError) as error:
+                raise UsageError(
+                    f"the column {name!r} is of type {column.type}, and {codec.name} stores "
+                    f"{expected}: {error}"
+                ) from error
+        found: list[Any] = column.to_pylist()
+        return found
+
+
+def check_names(shape: Shape, names: Sequence[str]) -> None:
+    """Refuse a frame that lacks a column, or has one that is not the table's.
+
+    Raises:
+        UsageError: it names them.
+    """
+    expected = [name for name in shape.names if name != COMMIT_TS]
+    if missing := [name for name in expected if name not in names]:
+        raise UsageError(
+            f"the frame lacks the columns {', '.join(missing)}; it has {', '.join(names)}"
+        )
+    if unknown := [name for name in names if name not in expected and name != OP]:
+        raise UsageError(
+            f"nobody knows which columns of the table {', '.join(unknown)} are; name them, as "
+            "columns={'balance': ('cf:balance', 'bigint')}, or leave them out of the frame"
+        )
+
+
+def _encoder(field: Field) -> Callable[[Any], bytes]:
+    if field.codec is not JSON:
+        return field.codec.encode
+
+    def encode(text: str) -> bytes:
+        """Store the document in its one form: text is JSON's type in Arrow."""
+        return JSON.encode(JSON.decode(text.encode()))
+
+    return encode
+
+
+def _added(found: Mapping[bytes, bytes], field: Field, amount: int) -> bytes:
+    """Return a counter with an amount added."""
+    value = found.get(field.column)
+    return INT64.encode((0 if value is None else INT64.decode(value)) + amount)
+
+
+def batches_of(data: object) -> Iterator[pa.RecordBatch]:
+    """Return the batches of whatever gives Arrow data.
+
+    Args:
+        data: A reader, a table or a batch of pyarrow, an iterable of batches, or what has an
+            `__arrow_c_stream__`, as frames of pandas and Polars and results of DuckDB do.
+
+    Raises:
+        TypeError: it is none of them.
+    """
+    arrow = pyarrow("writing from Arrow")
+    if isinstance(data, arrow.RecordBatch):
+        return iter((data,))
+    if isinstance(data, arrow.Table):
+        return iter(data.to_batches())
+    if hasattr(data, "__arrow_c_stream__"):
+        return iter(arrow.RecordBatchReader.from_stream(data))
+    if isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
+        return _checked(arrow, data)
+    raise TypeError(
+        "write_arrow takes a reader, a table or batches of pyarrow, or a frame that gives Arrow "
+        f"data (__arrow_c_stream__), not {type(data).__name__}"
+    )
+
+
+def _checked(arrow: Any, data: Iterable[object]) -> Iterator[pa.RecordBatch]:
+    for one in data:
+        if not isinstance(one, arrow.RecordBatch):
+            raise TypeError(f"a batch must be a pyarrow.RecordBatch, not {type(one).__name__}")
+        yield one

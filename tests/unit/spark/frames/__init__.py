@@ -1,0 +1,1 @@
+"""What is in the folder `spark/frames`, alone: nothing here starts Spark."""
