@@ -16,7 +16,13 @@ from typing import Final, TypeAlias
 
 from cachetools import LRUCache
 
-from omidpy.base.cells import SHADOW_SUFFIX, decode_long, encode_long, is_shadow_qualifier
+from omidpy.base.cells import (
+    SHADOW_SUFFIX,
+    decode_long,
+    encode_long,
+    is_shadow_qualifier,
+    shadow_qualifier,
+)
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.base.within import within
 from omidpy.facts.commit_table import CommitTable
@@ -253,13 +259,11 @@ def _shadow_columns(cell: Cell) -> list[tuple[bytes, bytes]]:
     return columns
 
 
-def healing(cells: Mapping[TableCell, Timestamp]) -> dict[str, list[RowMutation]]:
-    """Return the writes that give each cell its shadow cell, by table, one mutation a row."""
-    puts: dict[str, dict[bytes, list[Put]]] = {}
-    for (table, cell), commit_ts in cells.items():
-        shadow = Put(*shadow_column(cell), cell.version, encode_long(commit_ts))
-        puts.setdefault(table, {}).setdefault(cell.row, []).append(shadow)
-    return {
-        table: [RowMutation(row, puts=row_puts) for row, row_puts in rows.items()]
-        for table, rows in puts.items()
-    }
+def healing(cells: Mapping[Cell, Timestamp]) -> list[RowMutation]:
+    """Return the writes that give each cell of a table its shadow cell, one mutation a row."""
+    values = {commit_ts: encode_long(commit_ts) for commit_ts in set(cells.values())}
+    puts: dict[bytes, list[Put]] = {}
+    for (row, family, qualifier, version, _), commit_ts in cells.items():
+        shadow = Put(family, shadow_qualifier(qualifier), version, values[commit_ts])
+        puts.setdefault(row, []).append(shadow)
+    return [RowMutation(row, row_puts) for row, row_puts in puts.items()]

@@ -14,7 +14,7 @@ from typing import Protocol
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.errors import StorageError
 from omidpy.model import Cell, PairedCell, Timestamp, base
-from omidpy.reading.resolution import CellResolver, TableCell, healing
+from omidpy.reading.resolution import CellResolver, healing
 from omidpy.reading.visibility import VisibleRow
 from omidpy.storage.base import Store
 
@@ -68,8 +68,9 @@ class RowFacts:
 
     def seen_unhealed(self, cells: Iterable[PairedCell]) -> None:
         """Take note of cells without a shadow cell whose transactions' commits are known."""
-        for cell in cells:
-            self._unhealed[Cell(*cell[:5])] = self.commits[base(cell[3])]
+        for row, family, qualifier, version, value, _ in cells:
+            cell = Cell(row, family, qualifier, version, value)
+            self._unhealed[cell] = self.commits[base(version)]
 
     def read_entries(self, start_timestamps: Iterable[Timestamp]) -> None:
         """Read the commit entries of transactions, and learn those commits.  Cost: 0 or 1 get."""
@@ -101,15 +102,17 @@ class RowFacts:
 
     def heal(self) -> None:
         """Write the shadow cells that were missing.  A failure is logged.  Cost: 0 or 1 write."""
-        cells: dict[TableCell, Timestamp] = {
-            (self._table, cell): commit_ts
+        owes = self._reader.owes
+        owed = {at for at in {base(cell.version) for cell in self._unhealed} if owes(at)}
+        cells = {
+            cell: commit_ts
             for cell, commit_ts in self._unhealed.items()
-            if cell not in self._healed and not self._reader.owes(base(cell.version))
+            if cell not in self._healed and not (owed and base(cell.version) in owed)
         }
         if not cells:
             return
         try:
-            self._reader.store.write(healing(cells))
+            self._reader.store.write({self._table: healing(cells)})
         except StorageError as error:
             # The read is right without it; the next reader or the compactor tries again.
             log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)

@@ -387,9 +387,10 @@ class Snapshot:
         if not writers:
             return list(others)
         facts.read_entries(writers)
+        shadows = {at: encode_long(commit_ts) for at, commit_ts in facts.commits.items()}
         left: list[int] = []
         for index in others:
-            row = simple_row(healed(page[index], facts.commits), self._before)
+            row = simple_row(healed(page[index], shadows), self._before)
             if row is None:
                 left.append(index)
             else:

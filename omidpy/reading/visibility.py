@@ -26,7 +26,6 @@ from omidpy.base.cells import (
     SHADOW_SUFFIX,
     data_qualifier,
     decode_long,
-    encode_long,
     is_family_marker,
     is_shadow_qualifier,
     is_tombstone,
@@ -414,14 +413,14 @@ def unhealed(cells: Iterable[PairedCell]) -> list[PairedCell]:
     return found
 
 
-def healed(cells: Iterable[PairedCell], commits: Mapping[Timestamp, Timestamp]) -> list[PairedCell]:
-    """Return a row as it will be once each cell of some transactions has its shadow cell."""
-    return [
-        (*cell[:5], encode_long(commit_ts))
-        if cell[5] is None and (commit_ts := commits.get(base(cell[3]))) is not None
-        else cell
-        for cell in cells
-    ]
+def healed(cells: Iterable[PairedCell], commits: Mapping[Timestamp, bytes]) -> list[PairedCell]:
+    """Return a row as it will be once each cell of some transactions has its shadow cell.
+
+    Args:
+        cells: The row.
+        commits: What the shadow cells of some transactions hold, by start_ts.
+    """
+    return [(*cell[:5], commits.get(base(cell[3]))) if cell[5] is None else cell for cell in cells]
 
 
 def is_hidden(cell: Cell, commit_ts: int, marker: Cell, marker_commit_ts: int) -> bool:

@@ -66,7 +66,7 @@ class Search(NamedTuple):
     """The table."""
     bounds: Bounds
     prefix: tuple[bytes, ...] = ()
-    """A row, or a row and a family; nothing: `key_range`."""
+    """A row, or a row and a family of it; empty: a range."""
     key_range: KeyRange = KeyRange()
     specs: Sequence[ColumnSpec] | None = None
     """Families and columns of a key range; None: all."""
@@ -78,7 +78,7 @@ class Search(NamedTuple):
     """
 
     def every(self, *, reverse: bool = False) -> Query:
-        """Return the query for every version, in the table's order or in its exact reverse."""
+        """Return the query for every version of a range, in the table's order or its reverse."""
         kind = _Kind(len(self.prefix), self.key_range.end != b"", self.specs is not None)
         text = _every_text(self.cells, kind, is_paired=self.is_paired, reverse=reverse)
         return text, self.values()
@@ -147,10 +147,7 @@ def _fields(cells: str, *, is_paired: bool) -> tuple[str, str]:
 @lru_cache(maxsize=1024)
 def _every_text(cells: str, kind: _Kind, *, is_paired: bool, reverse: bool) -> str:
     names, join = _fields(cells, is_paired=is_paired)
-    if kind.prefix_length:
-        where = "d.row_key = :row" + " AND d.family = :family" * (kind.prefix_length - 1)
-    else:
-        where = "d.row_key >= :start" + " AND d.row_key < :end" * kind.has_end
+    where = "d.row_key >= :start" + " AND d.row_key < :end" * kind.has_end
     order = (
         "d.row_key DESC, d.family DESC, d.qualifier DESC, d.version"
         if reverse
@@ -205,8 +202,9 @@ def _newest_text(cells: str, kind: _Kind, *, is_paired: bool, is_single: bool) -
 
 def row_found(connection: sqlite3.Connection, search: Search) -> list[Fields]:
     """Read a row or a family of it: at least `max_versions` of each column, in order."""
-    count = search.bounds.max_versions
-    with closing(connection.execute(*search.every())) as cursor:
+    low, high, count = search.bounds
+    text = _row_text(search.cells, len(search.prefix))
+    with closing(connection.execute(text, (low, high, *search.prefix))) as cursor:
         if count is None:
             return cursor.fetchall()
         found: list[Fields] = []
@@ -221,6 +219,16 @@ def row_found(connection: sqlite3.Connection, search: Search) -> list[Fields]:
             size = min(4 * size, MAX_CELLS)
     row, family = search.prefix[0], search.prefix[1] if len(search.prefix) > 1 else b""
     return connection.execute(*search.newest((row, family, b""))).fetchall()
+
+
+@lru_cache(maxsize=1024)
+def _row_text(cells: str, prefix_length: int) -> str:
+    return (
+        f"SELECT row_key, family, qualifier, version, value FROM {cells}"
+        " WHERE version >= ? AND version < ? AND row_key = ?"
+        f"{' AND family = ?' * (prefix_length - 1)}"
+        " ORDER BY row_key, family, qualifier, version DESC"
+    )
 
 
 def columns_found(
