@@ -95,7 +95,7 @@ def test_versions_that_are_few_are_read_on_through(connection: sqlite3.Connectio
     assert not any("RECURSIVE" in statement for statement in statements)
 
 
-@pytest.mark.parametrize(("cells", "share"), [(1, 0.0), (2, 0.0), (3, 0.3), (16, 0.3), (16, 0.75)])
+@pytest.mark.parametrize(("cells", "share"), [(1, 0.0), (2, 0.0), (3, 0.3), (8, 0.3), (16, 0.75)])
 @pytest.mark.parametrize("count", [1, 3, 9])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_columns_that_are_cut_short_are_all_there(
