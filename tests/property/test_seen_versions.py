@@ -232,7 +232,7 @@ def compare(
     for row in ROWS:
         assert list(map(shown, snapshot.read("t", (row,), columns))) == [wanted[row]]
     in_order = [(row, found) for row, found in wanted.items() if found]
-    key_range = KeyRange(b"a", b"c")
+    key_range = KeyRange(b"a\x00", b"c")
     for reverse in (False, True):
         pages = snapshot.scan("t", KeyRange(), columns, reverse=reverse, page_rows=page_rows)
         rows = [(key, shown(row)) for page in pages for key, row in page if shown(row)]

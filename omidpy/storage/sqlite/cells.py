@@ -139,7 +139,7 @@ def scan_cells(
     statements, which the caller gives one view.
     """
     search = Search(cells, bounds, (), key_range, specs, is_paired)
-    return (newest_last if reverse else newest_first)(connection, search)
+    return Found((newest_last if reverse else newest_first)(connection, search))
 
 
 def read_page(

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
+from itertools import chain
 from operator import eq, itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
@@ -29,7 +30,7 @@ from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX
 from omidpy.model import ColumnSpec, KeyRange
 
 FIRST_CELLS: Final = 16
-MAX_CELLS: Final = 1024
+MAX_CELLS: Final = 64
 """Cells that are read on before it is looked at them: few at first, so that little is wasted."""
 
 MAX_SURPLUS: Final = 0.75
@@ -40,8 +41,8 @@ MAX_NAMES: Final = 100
 
 Fields: TypeAlias = tuple[bytes, bytes, bytes, int, bytes]
 """Row, family, qualifier, version and value; of a pair, the value of the shadow cell too."""
-Found: TypeAlias = Generator[Fields, None, None]
-"""Cells as they are found.  To be closed: an open cursor would pin its view of the file."""
+Parts: TypeAlias = Generator[Iterable[Fields], None, None]
+"""Cells as they are found, some at a time."""
 Place: TypeAlias = tuple[bytes, bytes, bytes]
 """A row, a family and a qualifier."""
 Query: TypeAlias = "tuple[str, dict[str, object]]"
@@ -49,6 +50,21 @@ Query: TypeAlias = "tuple[str, dict[str, object]]"
 
 _column: Final = itemgetter(0, 1, 2)
 _row: Final = itemgetter(0)
+
+
+class Found:
+    """Cells as they are found.  To be closed: an open cursor would pin its view of the file."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._cells = chain.from_iterable(parts)  # in C, because scans read millions
+
+    def __iter__(self) -> Iterator[Fields]:
+        return self._cells
+
+    def close(self) -> None:
+        """Leave the rest."""
+        self._parts.close()
 
 
 class Bounds(NamedTuple):
@@ -216,7 +232,7 @@ def row_found(connection: sqlite3.Connection, search: Search) -> list[Fields]:
                 return found
             if _is_surplus(part, count):
                 break
-            size = min(4 * size, MAX_CELLS)
+            size = min(4 * size, max(MAX_CELLS, 8 * count))
     row, family = search.prefix[0], search.prefix[1] if len(search.prefix) > 1 else b""
     return connection.execute(*search.newest((row, family, b""))).fetchall()
 
@@ -271,7 +287,7 @@ def _columns_text(cells: str, length: int, is_single: bool | None) -> str:  # no
 # -- scans -----------------------------------------------------------------------------------------
 
 
-def newest_first(connection: sqlite3.Connection, search: Search) -> Found:
+def newest_first(connection: sqlite3.Connection, search: Search) -> Parts:
     """Yield at least `max_versions` of each column of a range, in the order of the table.
 
     The caller gives it one view of the file.
@@ -279,23 +295,23 @@ def newest_first(connection: sqlite3.Connection, search: Search) -> Found:
     count = search.bounds.max_versions
     with closing(connection.execute(*search.every())) as cursor:
         if count is None:
-            yield from cursor
+            yield cursor
             return
         size = FIRST_CELLS
         while True:
             part = cursor.fetchmany(size)
-            yield from part
+            yield part
             if len(part) < size:
                 return
             if _is_surplus(part, count):
                 break
-            size = min(4 * size, MAX_CELLS)
+            size = min(4 * size, max(MAX_CELLS, 8 * count))
     row, family, qualifier = part[-1][:3]
     with closing(connection.execute(*search.newest((row, family, qualifier + b"\x00")))) as cursor:
-        yield from cursor
+        yield cursor
 
 
-def newest_last(connection: sqlite3.Connection, search: Search) -> Found:
+def newest_last(connection: sqlite3.Connection, search: Search) -> Parts:
     """Yield the same in the reverse order of the table.
 
     The caller gives it one view of the file.
@@ -303,7 +319,7 @@ def newest_last(connection: sqlite3.Connection, search: Search) -> Found:
     count = search.bounds.max_versions
     with closing(connection.execute(*search.every(reverse=True))) as cursor:
         if count is None:
-            yield from cursor
+            yield cursor
             return
         held: list[Fields] = []
         """Cells of the last row, of which more may come."""
@@ -312,23 +328,23 @@ def newest_last(connection: sqlite3.Connection, search: Search) -> Found:
             part = cursor.fetchmany(size)
             if part and part[0][0] != part[-1][0]:
                 first = list(map(_row, part)).index(part[-1][0])
-                yield from held
-                yield from part[:first]
+                yield held
+                yield part[:first]
                 held = part[first:]
             elif held and part and held[0][0] != part[0][0]:
-                yield from held
+                yield held
                 held = part
             else:
                 held += part
             if len(part) < size:
-                yield from held
+                yield held
                 return
             if _is_surplus(part, count):
                 break
-            size = min(4 * size, MAX_CELLS)
+            size = min(4 * size, max(MAX_CELLS, 8 * count))
     for row in _rows_backwards(connection, search, held[0][0]):
         query = search.of_row(row).newest((row, b"", b""))
-        yield from reversed(connection.execute(*query).fetchall())
+        yield reversed(connection.execute(*query).fetchall())
 
 
 def _rows_backwards(connection: sqlite3.Connection, search: Search, row: bytes) -> Iterator[bytes]:

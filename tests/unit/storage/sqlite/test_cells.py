@@ -37,13 +37,19 @@ def write(connection: sqlite3.Connection, versions: int, *, rows: tuple[bytes, .
     )
 
 
-def instructions(connection: sqlite3.Connection, versions: int, *, reverse: bool = False) -> int:
+def instructions(
+    connection: sqlite3.Connection,
+    versions: int,
+    *,
+    reverse: bool = False,
+    counts: tuple[int, ...] = (1, 3),
+) -> int:
     """Return how much SQLite did to read the newest versions of a row, by every kind of read."""
     connection.execute(f"DELETE FROM {TABLE}")
     write(connection, versions, rows=(b"r",))
     counter = itertools.count()
     connection.set_progress_handler(lambda: next(counter) < 0, 1)
-    for count in (1, 3):
+    for count in counts:
         bounds = Bounds(0, MAX_VERSION, count)
         kinds: list[list[ColumnSpec] | None] = [None, [(b"f", None)], [(b"f", b""), (b"g", b"q")]]
         for specs in kinds:
@@ -61,6 +67,12 @@ def test_a_row_of_many_versions_costs_no_more_than_one_of_few(
     """A counter has every version of a day until it is compacted, and is read all the time."""
     few = instructions(connection, 2 * newest.FIRST_CELLS, reverse=reverse)
     assert instructions(connection, 5000, reverse=reverse) < 1.2 * few
+
+
+def test_a_read_that_goes_deeper_seeks_too(connection: sqlite3.Connection) -> None:
+    """Where what it passes over is many versions, those behind may be many more."""
+    few = instructions(connection, 1000, counts=(100,))
+    assert instructions(connection, 5000, counts=(100,)) < 1.2 * few
 
 
 def test_a_scan_pays_for_few_versions_of_many(connection: sqlite3.Connection) -> None:
