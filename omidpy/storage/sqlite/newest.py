@@ -224,7 +224,7 @@ def row_found(connection: sqlite3.Connection, search: Search) -> list[Fields]:
         if count is None:
             return cursor.fetchall()
         found: list[Fields] = []
-        size = FIRST_CELLS
+        size = 2 * FIRST_CELLS  # to begin again costs as much as so many cells
         while True:
             part = cursor.fetchmany(size)
             found += part
