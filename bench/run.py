@@ -39,8 +39,10 @@ WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
         rounds=1 if quick else 3,
         process_counts=(1, 2) if quick else (1, 2, 4, 8),
     ),
-    "scans": lambda directory, quick: scans.measure(
-        directory, rows=100 if quick else 20_000, rounds=1 if quick else 15
+    "scans": lambda directory, quick: (
+        scans.measure(directory, rows=100, rounds=1, version_counts=(1, 3), versioned_rows=10)
+        if quick
+        else scans.measure(directory, rows=20_000, rounds=15)
     ),
     "compaction": lambda directory, quick: compaction.measure(
         directory, rows=100 if quick else 50_000

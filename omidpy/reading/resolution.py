@@ -16,7 +16,13 @@ from typing import Final, TypeAlias
 
 from cachetools import LRUCache
 
-from omidpy.base.cells import SHADOW_SUFFIX, decode_long, encode_long, is_shadow_qualifier
+from omidpy.base.cells import (
+    SHADOW_SUFFIX,
+    decode_long,
+    encode_long,
+    is_shadow_qualifier,
+    shadow_qualifier,
+)
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.base.within import within
 from omidpy.facts.commit_table import CommitTable
@@ -106,7 +112,11 @@ class CellResolver:
         self.cache = cache or CommitCache()
 
     def resolve(
-        self, cells: Sequence[TableCell], *, may_invalidate: Callable[[Timestamp], bool]
+        self,
+        cells: Sequence[TableCell],
+        *,
+        may_invalidate: Callable[[Timestamp], bool],
+        entries: Mapping[Timestamp, CommitEntry] | None = None,
     ) -> dict[TableCell, Resolution]:
         """Find out what became of each cell.
 
@@ -114,6 +124,9 @@ class CellResolver:
             cells: Data cells, with their tables; repeats are allowed.
             may_invalidate: Whether a transaction, by its start_ts, began so long ago that it can
                 only have committed already.
+            entries: Commit entries that were read for this snapshot already.  What is absent from
+                the commit table then counts together with a shadow cell that is read here, and so
+                later.
 
         Cost: usually 1 commit table get, and 1 get a table where an entry is absent.
         """
@@ -130,21 +143,28 @@ class CellResolver:
             start_ts = base(key[1].version)
             resolver = commit_timestamp(key[1], may_invalidate=may_invalidate(start_ts))
             advance(key, resolver, None)
+        known = entries or {}
         while waiting:
             asked, waiting = waiting, {}
-            answers = self._answer({(key[0], request) for key, (_, request) in asked.items()})
+            requests = {(key[0], request) for key, (_, request) in asked.items()}
+            answers = self._answer(requests, known)
+            known = {}  # What is asked for again, behind a shadow cell, is to be read again.
             for key, (resolver, request) in asked.items():
                 advance(key, resolver, answers[key[0], request])
         return resolutions
 
-    def _answer(self, requests: set[_TableRequest]) -> dict[_TableRequest, Answer]:
-        """Carry out one round of requests, batched by kind."""
+    def _answer(
+        self, requests: set[_TableRequest], known: Mapping[Timestamp, CommitEntry]
+    ) -> dict[_TableRequest, Answer]:
+        """Carry out one round of requests, batched by kind; some entries are known already."""
         answers: dict[_TableRequest, Answer] = {}
         entries: dict[Timestamp, list[_TableRequest]] = {}
         shadows: dict[str, list[ReadShadowCell]] = {}
         forbidden: dict[Timestamp, list[_TableRequest]] = {}
         for table, request in requests:
             match request:
+                case ReadCommitEntry(start_ts) if start_ts in known:
+                    answers[table, request] = known[start_ts]
                 case ReadCommitEntry(start_ts):
                     entries.setdefault(start_ts, []).append((table, request))
                 case ReadShadowCell():
@@ -157,7 +177,7 @@ class CellResolver:
             for start_ts, stands in self._commit_table.invalidate_all(forbidden).items():
                 answers.update(dict.fromkeys(forbidden[start_ts], stands))
         if entries:
-            for start_ts, entry in self._commit_entries(entries).items():
+            for start_ts, entry in self.commit_entries(entries).items():
                 answers.update(dict.fromkeys(entries[start_ts], entry))
         for table, wanted in shadows.items():
             for group in self._in_one_view(wanted):
@@ -176,9 +196,8 @@ class CellResolver:
             by_version.setdefault(request.cell.version, []).append(request)
         return by_version.values()
 
-    def _commit_entries(
-        self, start_timestamps: Iterable[Timestamp]
-    ) -> dict[Timestamp, CommitEntry]:
+    def commit_entries(self, start_timestamps: Iterable[Timestamp]) -> dict[Timestamp, CommitEntry]:
+        """Return what is remembered or stands in the commit table.  Cost: 0 or 1 get."""
         wanted = set(start_timestamps)
         entries: dict[Timestamp, CommitEntry] = dict(self.cache.known(wanted))
         absent = [start_ts for start_ts in wanted if start_ts not in entries]
@@ -240,13 +259,11 @@ def _shadow_columns(cell: Cell) -> list[tuple[bytes, bytes]]:
     return columns
 
 
-def healing(cells: Mapping[TableCell, Timestamp]) -> dict[str, list[RowMutation]]:
-    """Return the writes that give each cell its shadow cell, by table, one mutation a row."""
-    puts: dict[str, dict[bytes, list[Put]]] = {}
-    for (table, cell), commit_ts in cells.items():
-        shadow = Put(*shadow_column(cell), cell.version, encode_long(commit_ts))
-        puts.setdefault(table, {}).setdefault(cell.row, []).append(shadow)
-    return {
-        table: [RowMutation(row, puts=row_puts) for row, row_puts in rows.items()]
-        for table, rows in puts.items()
-    }
+def healing(cells: Mapping[Cell, Timestamp]) -> list[RowMutation]:
+    """Return the writes that give each cell of a table its shadow cell, one mutation a row."""
+    values = {commit_ts: encode_long(commit_ts) for commit_ts in set(cells.values())}
+    puts: dict[bytes, list[Put]] = {}
+    for (row, family, qualifier, version, _), commit_ts in cells.items():
+        shadow = Put(family, shadow_qualifier(qualifier), version, values[commit_ts])
+        puts.setdefault(row, []).append(shadow)
+    return [RowMutation(row, row_puts) for row, row_puts in puts.items()]

@@ -8,12 +8,13 @@ this process is about to write it anyway.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from omidpy.base.commit_facts import CommitEntry
 from omidpy.errors import StorageError
-from omidpy.model import Cell, Timestamp, base
-from omidpy.reading.resolution import CellResolver, TableCell, healing
+from omidpy.model import Cell, PairedCell, Timestamp, base
+from omidpy.reading.resolution import CellResolver, healing
 from omidpy.reading.visibility import VisibleRow
 from omidpy.storage.base import Store
 
@@ -36,11 +37,17 @@ class RowFacts:
         cells: Fates of single cells; None: not committed for this snapshot.
         commits: Commit timestamps of whole transactions.
         changed_rows: Rows that lost a cell since they were read.
+        entries: Commit entries, INVALID and None among them.
     """
 
     def __init__(
-        self, reader: Reader, table: str, may_invalidate: Callable[[Timestamp], bool]
+        self,
+        reader: Reader,
+        table: str,
+        may_invalidate: Callable[[Timestamp], bool],
+        entries: Mapping[Timestamp, CommitEntry] | None = None,
     ) -> None:
+        """Know nothing so far, but for commit entries that were read for the same snapshot."""
         self._reader = reader
         self._table = table
         self._may_invalidate = may_invalidate
@@ -49,6 +56,7 @@ class RowFacts:
         self.changed_rows: set[bytes] = set()
         self._unhealed: dict[Cell, Timestamp] = {}
         self._healed: set[Cell] = set()
+        self.entries: dict[Timestamp, CommitEntry] = dict(entries or {})
 
     def learn(self, commits: Mapping[Timestamp, Timestamp]) -> None:
         """Take note of commits that the rows' own shadow cells told."""
@@ -58,6 +66,19 @@ class RowFacts:
         """Take note of the committed cells without a shadow cell that decided a row."""
         self._unhealed.update(row.unhealed)
 
+    def seen_unhealed(self, cells: Iterable[PairedCell]) -> None:
+        """Take note of cells without a shadow cell whose transactions' commits are known."""
+        for row, family, qualifier, version, value, _ in cells:
+            cell = Cell(row, family, qualifier, version, value)
+            self._unhealed[cell] = self.commits[base(version)]
+
+    def read_entries(self, start_timestamps: Iterable[Timestamp]) -> None:
+        """Read the commit entries of transactions, and learn those commits.  Cost: 0 or 1 get."""
+        self.entries = self._reader.resolver.commit_entries(start_timestamps)
+        self.commits.update(
+            {start_ts: entry for start_ts, entry in self.entries.items() if isinstance(entry, int)}
+        )
+
     def find(self, missing: Sequence[Cell]) -> None:
         """Find out what became of cells.  Cost: see `CellResolver.resolve`."""
         cache = self._reader.resolver.cache
@@ -66,7 +87,9 @@ class RowFacts:
         asked = [(self._table, cell) for cell in missing if base(cell.version) not in known]
         if not asked:
             return
-        resolutions = self._reader.resolver.resolve(asked, may_invalidate=self._may_invalidate)
+        resolutions = self._reader.resolver.resolve(
+            asked, may_invalidate=self._may_invalidate, entries=self.entries
+        )
         for (_, cell), resolution in resolutions.items():
             if resolution.is_gone:
                 self.changed_rows.add(cell.row)
@@ -79,15 +102,17 @@ class RowFacts:
 
     def heal(self) -> None:
         """Write the shadow cells that were missing.  A failure is logged.  Cost: 0 or 1 write."""
-        cells: dict[TableCell, Timestamp] = {
-            (self._table, cell): commit_ts
+        owes = self._reader.owes
+        owed = {at for at in {base(cell.version) for cell in self._unhealed} if owes(at)}
+        cells = {
+            cell: commit_ts
             for cell, commit_ts in self._unhealed.items()
-            if cell not in self._healed and not self._reader.owes(base(cell.version))
+            if cell not in self._healed and not (owed and base(cell.version) in owed)
         }
         if not cells:
             return
         try:
-            self._reader.store.write(healing(cells))
+            self._reader.store.write({self._table: healing(cells)})
         except StorageError as error:
             # The read is right without it; the next reader or the compactor tries again.
             log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)

@@ -2,7 +2,8 @@
 
 Drives `visibility.visible_row` over pages of a store: reads the newest few versions of each column,
 resolves cells without a shadow cell in batches, heals those that had committed, and reads
-deeper only where the newest few are all too new.
+deeper, step by step, only where the newest few are all too new.  What is seen of a column is the
+newest version that counts, so that the first one found ends the search.
 
 It knows nothing of the transaction's buffer, which `transaction.py` lays over what is read here.
 What the transaction has flushed already it recognises by the versions.
@@ -18,12 +19,13 @@ each batch, whatever its age.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final, TypeAlias, cast
 
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.base.clock import Clock
+from omidpy.base.commit_facts import CommitEntry
 from omidpy.errors import NoSuchTable, SnapshotTooOld
 from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
@@ -33,7 +35,9 @@ from omidpy.model import (
     Cell,
     ColumnSpec,
     KeyRange,
+    PairedCell,
     Timestamp,
+    base,
 )
 from omidpy.oracle.base import Begun
 from omidpy.reading.resolution import CellResolver
@@ -45,10 +49,11 @@ from omidpy.reading.visibility import (
     Unresolved,
     VisibleCell,
     VisibleRow,
-    cells_of,
+    healed,
     paired,
     simple_row,
     sort_row,
+    unhealed,
     visible_row,
 )
 from omidpy.storage.base import PairsCells, Row, Store
@@ -58,9 +63,12 @@ log = logging.getLogger(__name__)
 FIRST_VERSIONS: Final = 3
 """Versions of a column in the first read; older ones are fetched where none of these is seen.
 
-One, where the store cannot scan more.
+One, where the store seeks it and a second read is a call in this process, or where the store cannot
+scan more.
 """
 
+VERSIONS_GROWTH: Final = 8
+"""How many times more versions the next read asks for."""
 
 MAX_REREAD_SHARE: Final = 0.25
 """Rows of a page that may be read twice, before a scan goes on in the plain way."""
@@ -95,7 +103,9 @@ class SnapshotReader:
         self.store = store
         self.pairing = store if isinstance(store, PairsCells) else None
         # Where several versions cost a call a column, most reads do with the newest.
-        self.first_versions = FIRST_VERSIONS if store.capabilities.multi_version_scan else 1
+        self.scan_versions = FIRST_VERSIONS if store.capabilities.multi_version_scan else 1
+        is_near = self.pairing is not None and not store.capabilities.remote
+        self.first_versions = 1 if is_near else self.scan_versions
         self.resolver = resolver
         self.watermarks = watermarks
         self.clock = clock
@@ -152,6 +162,7 @@ class Snapshot:
         self._reader = reader
         self._has_own_cells = at is None
         self._max_version = self.start_ts + (TIMESTAMP_STEP if at is None else 0)
+        self._before = encode_long(self.start_ts)
 
     def read(
         self, table: str, rows: Sequence[bytes], columns: Sequence[ColumnSpec] | None = None
@@ -161,17 +172,29 @@ class Snapshot:
         Raises:
             SnapshotTooOld: versions that this snapshot needs may have been collected.
 
-        Cost: 1 get; 1 or 2 more where a cell has no shadow cell, 1 more where the newest versions
-        are too new, 1 more for the horizon once the snapshot is older than `HORIZON_FREE_AGE_S`.
+        Cost: 1 get; 1 or 2 more where a cell has no shadow cell, 1 or few more where the newest
+        versions are too new, 1 more for the horizon once the snapshot is older than
+        `HORIZON_FREE_AGE_S`.
         """
+        return self._read(table, rows, columns, {})
+
+    def _read(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        columns: Sequence[ColumnSpec] | None,
+        entries: Mapping[Timestamp, CommitEntry],
+    ) -> list[SeenRow]:
+        """Read rows, with commit entries that were read for this snapshot already."""
+        versions = self._reader.first_versions
         found = self._reader.store.get(
             table,
             rows,
             columns=physical_columns(columns),
             max_version=self._max_version,
-            max_versions=self._reader.first_versions,
+            max_versions=versions,
         )
-        return self._select(table, rows, found, columns)
+        return self._select(table, rows, found, columns, versions_read=versions, entries=entries)
 
     def history(
         self,
@@ -260,9 +283,14 @@ class Snapshot:
 
         Cost: 1 RPC a page, and what `read` says for the page as a whole.
         """
-        if self._reader.pairing is not None and not reverse:
+        if self._reader.pairing is not None:
             pages = self._pages_of_pairs(
-                self._reader.pairing, table, key_range, columns, page_rows=page_rows
+                self._reader.pairing,
+                table,
+                key_range,
+                columns,
+                reverse=reverse,
+                page_rows=page_rows,
             )
         else:
             pages = self._pages(table, key_range, columns, reverse=reverse, page_rows=page_rows)
@@ -279,17 +307,19 @@ class Snapshot:
         reverse: bool,
         page_rows: int,
     ) -> Iterator[Page]:
+        versions = self._reader.scan_versions
         for page in self._reader.store.scan(
             table,
             key_range,
             columns=physical_columns(columns),
             max_version=self._max_version,
-            max_versions=self._reader.first_versions,
+            max_versions=versions,
             reverse=reverse,
             page_rows=page_rows,
         ):
             keys = [cells[0].row for cells in page]
-            yield zip(keys, self._select(table, keys, page, columns), strict=True)
+            rows = self._select(table, keys, page, columns, versions_read=versions, entries={})
+            yield zip(keys, rows, strict=True)
 
     def _pages_of_pairs(
         self,
@@ -298,34 +328,75 @@ class Snapshot:
         key_range: KeyRange,
         columns: Sequence[ColumnSpec] | None,
         *,
+        reverse: bool,
         page_rows: int,
     ) -> Iterator[Page]:
         """Decide simple rows as they come, and read the others again, whole.
 
         Where many are not simple the rest of the range is read as in any other store.
         """
-        before = encode_long(self.start_ts)
         for page in store.scan_pairs(
             table,
             key_range,
             columns=_with_markers(columns),
             max_version=self._max_version,
             page_rows=page_rows,
+            reverse=reverse,
         ):
             keys = [pairs[0][0] for pairs in page]
-            rows: list[SeenRow | None] = [simple_row(pairs, before) for pairs in page]
+            rows: list[SeenRow | None] = [simple_row(pairs, self._before) for pairs in page]
             others = [index for index, row in enumerate(rows) if row is None]
             if others:
-                found = self.read(table, [keys[index] for index in others], columns)
+                facts = self.facts(table)
+                others = self._simple_if_healed(facts, page, others, rows)
+                facts.heal()
+            if others:
+                found = self._read(table, [keys[index] for index in others], columns, facts.entries)
                 for index, row in zip(others, found, strict=True):
                     rows[index] = row
             else:
                 self.check_horizon()
             yield zip(keys, cast("list[SeenRow]", rows), strict=True)
             if len(others) > len(page) * MAX_REREAD_SHARE:
-                rest = KeyRange(keys[-1] + b"\x00", key_range.end)
-                yield from self._pages(table, rest, columns, reverse=False, page_rows=page_rows)
+                rest = (
+                    KeyRange(key_range.start, keys[-1])
+                    if reverse
+                    else KeyRange(keys[-1] + b"\x00", key_range.end)
+                )
+                if not rest.is_empty():
+                    yield from self._pages(
+                        table, rest, columns, reverse=reverse, page_rows=page_rows
+                    )
                 return
+
+    def _simple_if_healed(
+        self,
+        facts: RowFacts,
+        page: Sequence[list[PairedCell]],
+        others: Sequence[int],
+        rows: list[SeenRow | None],
+    ) -> list[int]:
+        """Decide rows that lack nothing but shadow cells; return the indexes of the others.
+
+        One get tells of all the transactions that wrote them.  What it does not tell to have
+        committed is looked at again, and with more care, where its row is read again.
+        """
+        lacking = {index: unhealed(page[index]) for index in others}
+        writers = {base(cell[3]) for cells in lacking.values() for cell in cells}
+        writers = {start_ts for start_ts in writers if start_ts < self.start_ts}
+        if not writers:
+            return list(others)
+        facts.read_entries(writers)
+        shadows = {at: encode_long(commit_ts) for at, commit_ts in facts.commits.items()}
+        left: list[int] = []
+        for index in others:
+            row = simple_row(healed(page[index], shadows), self._before)
+            if row is None:
+                left.append(index)
+            else:
+                rows[index] = row
+                facts.seen_unhealed(lacking[index])
+        return left
 
     # -- deciding a batch of rows --------------------------------------------------------------
 
@@ -335,37 +406,53 @@ class Snapshot:
         keys: Sequence[bytes],
         found: Sequence[Row],
         columns: Sequence[ColumnSpec] | None,
+        *,
+        versions_read: int,
+        entries: Mapping[Timestamp, CommitEntry],
     ) -> list[SeenRow]:
-        results, open_rows = self._decide(table, found, versions_read=self._reader.first_versions)
-        while open_rows:
-            deeper = self._reader.store.get(
+        rows: list[SeenRow | None] = [simple_row(paired(cells), self._before) for cells in found]
+        if None in rows:
+            self._select_others(table, keys, found, columns, rows, versions_read, entries)
+        self.check_horizon()
+        return cast("list[SeenRow]", rows)
+
+    def _select_others(
+        self,
+        table: str,
+        keys: Sequence[bytes],
+        found: Sequence[Row],
+        columns: Sequence[ColumnSpec] | None,
+        rows: list[SeenRow | None],
+        versions_read: int,
+        entries: Mapping[Timestamp, CommitEntry],
+    ) -> None:
+        """Decide the rows that are not simple, and put them in their places.
+
+        Those that must be read again come with more versions each time.  A row is read from its
+        newest version again, so that what is decided was there at one moment.
+        """
+        indexes = [index for index, row in enumerate(rows) if row is None]
+        found = [found[index] for index in indexes]
+        facts = self.facts(table, entries)
+        while True:
+            decided, open_rows = self._decide(facts, found, versions_read)
+            for position, row in decided.items():
+                rows[indexes[position]] = _as_asked(row, columns)
+            if not open_rows:
+                break
+            indexes = [indexes[position] for position in open_rows]
+            versions_read *= VERSIONS_GROWTH
+            found = self._reader.store.get(
                 table,
-                [keys[index] for index in open_rows],
+                [keys[index] for index in indexes],
                 columns=physical_columns(columns),
                 max_version=self._max_version,
+                max_versions=versions_read,
             )
-            decided, undecided = self._decide(table, deeper, versions_read=None)
-            results.update({open_rows[position]: row for position, row in decided.items()})
-            open_rows = [open_rows[position] for position in undecided]
-        self.check_horizon()
-        ordered = [results[index] for index in range(len(found))]
-        if columns is None or not _reads_more_than_asked(columns):
-            return ordered
-        wanted = frozenset(columns)
-        return [
-            VisibleRow(
-                [
-                    seen
-                    for seen in cells_of(row)
-                    if (seen.cell.family, seen.cell.qualifier) in wanted
-                    or (seen.cell.family, None) in wanted
-                ]
-            )
-            for row in ordered
-        ]
+        facts.heal()
 
     def _decide(
-        self, table: str, found: Sequence[Row], *, versions_read: int | None
+        self, facts: RowFacts, found: Sequence[Row], versions_read: int
     ) -> tuple[dict[int, SeenRow], list[int]]:
         """Decide rows; return those decided by index, and the indexes of those to read again.
 
@@ -374,11 +461,10 @@ class Snapshot:
         """
         results: dict[int, SeenRow] = {}
         open_rows: list[int] = []
-        facts = self.facts(table)
+        facts.changed_rows.clear()
         waiting: dict[int, SortedRow] = {}
-        before = encode_long(self.start_ts)
         for index, cells in enumerate(found):
-            if (simple := simple_row(paired(cells), before)) is not None:
+            if (simple := simple_row(paired(cells), self._before)) is not None:
                 results[index] = simple
                 continue
             waiting[index] = row = sort_row(cells)
@@ -412,12 +498,16 @@ class Snapshot:
                 open_rows += changed
                 for index in changed:
                     del waiting[index]
-        facts.heal()
         return results, open_rows
 
-    def facts(self, table: str) -> RowFacts:
-        """Return what finds out about cells of a table for this snapshot."""
-        return RowFacts(self._reader, table, self._may_invalidate)
+    def facts(self, table: str, entries: Mapping[Timestamp, CommitEntry] | None = None) -> RowFacts:
+        """Return what finds out about cells of a table for this snapshot.
+
+        Args:
+            table: Where the cells are.
+            entries: What was looked up in the commit table already.
+        """
+        return RowFacts(self._reader, table, self._may_invalidate, entries)
 
     def _may_invalidate(self, start_ts: Timestamp) -> bool:
         """Say whether a transaction can only have committed already, if it is one at all."""
@@ -473,5 +563,11 @@ def _with_markers(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | No
     return [*columns, *sorted(markers)]
 
 
-def _reads_more_than_asked(columns: Sequence[ColumnSpec]) -> bool:
-    return any(qualifier is not None for _, qualifier in columns)
+def _as_asked(row: SeenRow, columns: Sequence[ColumnSpec] | None) -> SeenRow:
+    """Leave out what was read beside the columns asked for: a simple row has nothing of it."""
+    if columns is None or isinstance(row, list):
+        return row
+    wanted = frozenset(columns)
+    return VisibleRow(
+        [seen for seen in row.cells if seen.cell[1:3] in wanted or (seen.cell[1], None) in wanted]
+    )

@@ -23,6 +23,7 @@ from omidpy.base.cells import (
     LEGACY_TOMBSTONE,
     LONG_BYTES,
     SHADOW_PREFIX,
+    SHADOW_SUFFIX,
     data_qualifier,
     decode_long,
     is_family_marker,
@@ -368,6 +369,25 @@ def paired(cells: Sequence[Cell]) -> list[PairedCell]:
     Shadow cells sort before the data of almost every qualifier.  One that does not, and one in
     Omid's older form, is not found, so that its row is not simple.
     """
+    half = len(cells) // 2
+    pairs: list[PairedCell] = []
+    for shadow, cell in zip(cells[:half], cells[half:], strict=False):
+        # Nearly every row is as many shadow cells and then their data, in the same order.
+        _, family, qualifier, version, _ = cell
+        if (
+            shadow[2] != SHADOW_PREFIX + qualifier + SHADOW_SUFFIX
+            or shadow[3] != version
+            or shadow[1] != family
+            or qualifier[-2:] == SHADOW_SUFFIX
+        ):
+            break
+        pairs.append((*cell, shadow[4]))
+    if 2 * len(pairs) == len(cells):
+        return pairs
+    return _paired(cells)
+
+
+def _paired(cells: Sequence[Cell]) -> list[PairedCell]:
     shadows: dict[tuple[bytes, bytes, int], bytes] = {}
     pairs: list[PairedCell] = []
     for cell in cells:
@@ -377,6 +397,30 @@ def paired(cells: Sequence[Cell]) -> list[PairedCell]:
         elif qualifier.startswith(SHADOW_PREFIX):
             shadows[family, data_qualifier(qualifier), version] = value
     return pairs
+
+
+def unhealed(cells: Iterable[PairedCell]) -> list[PairedCell]:
+    """Return the newest version of each column that has no shadow cell, of those in a row."""
+    found: list[PairedCell] = []
+    last_family = last_qualifier = None
+    for cell in cells:
+        _, family, qualifier, _, _, shadow = cell
+        if qualifier == last_qualifier and family == last_family:
+            continue
+        last_family, last_qualifier = family, qualifier
+        if shadow is None:
+            found.append(cell)
+    return found
+
+
+def healed(cells: Iterable[PairedCell], commits: Mapping[Timestamp, bytes]) -> list[PairedCell]:
+    """Return a row as it will be once each cell of some transactions has its shadow cell.
+
+    Args:
+        cells: The row.
+        commits: What the shadow cells of some transactions hold, by start_ts.
+    """
+    return [(*cell[:5], commits.get(base(cell[3]))) if cell[5] is None else cell for cell in cells]
 
 
 def is_hidden(cell: Cell, commit_ts: int, marker: Cell, marker_commit_ts: int) -> bool:

@@ -185,12 +185,14 @@ class PairsCells(Protocol):
         columns: Sequence[ColumnSpec] | None,
         max_version: int,
         page_rows: int,
+        reverse: bool = False,
     ) -> Iterator[list[list[PairedCell]]]:
-        """Yield what `Store.scan` yields, in key order, without the shadow cells.
+        """Yield what `Store.scan` yields, without the shadow cells.
 
         Each data cell comes with the value of its shadow cell instead, in the form with a prefix,
         at the same version.  `columns` name data.  At least the newest version of each column
-        comes.  A row of shadow cells alone is left out, or comes with one of them, unpaired.
+        comes, ahead of older ones.  A row of shadow cells alone is left out, or comes with one of
+        them, unpaired.
         """
         ...
 

@@ -290,6 +290,10 @@ def test_pairs_are_the_newest_cells_with_their_shadow_cells(store: Thrift2Store)
         assert [row for page in pages for row in page] == [a, b, c]
     pages = store.scan_pairs("t", KeyRange(b"a", b"b"), columns=None, max_version=60, page_rows=2)
     assert list(pages) == [[[(b"a", b"cf", b"q", 50, b"old", b"100")]]]
+    pages = store.scan_pairs(
+        "t", KeyRange(b"a", b"c"), columns=None, max_version=999, page_rows=1, reverse=True
+    )
+    assert [row for page in pages for row in page] == [b, a]
 
 
 def test_a_lazy_scan_reads_what_a_scan_reads(store: Thrift2Store) -> None:

@@ -6,11 +6,11 @@ caught as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from omidpy.base.commit_facts import INVALID
+from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.commit import decision
 from omidpy.commit.post_commit import Completer, Completion
 from omidpy.errors import CommitOutcomeUnknown, OmidError, SnapshotTooOld, StorageUnavailable
@@ -371,10 +371,11 @@ def remembers_what_had_not_committed(patch: pytest.MonkeyPatch) -> None:
         cells: Sequence[TableCell],
         *,
         may_invalidate: Callable[[Timestamp], bool],
+        entries: Mapping[Timestamp, CommitEntry] | None = None,
     ) -> dict[TableCell, Resolution]:
         resolutions = {key: Resolution(None, False, False) for key in cells if key in unresolved}
         asked = [key for key in cells if key not in unresolved]
-        resolutions.update(true(self, asked, may_invalidate=may_invalidate))
+        resolutions.update(true(self, asked, may_invalidate=may_invalidate, entries=entries))
         unresolved.update(
             key for key, resolution in resolutions.items() if resolution.commit_ts is None
         )
@@ -487,8 +488,9 @@ def takes_a_cell_that_went_for_an_abort(patch: pytest.MonkeyPatch) -> None:
         cells: Sequence[TableCell],
         *,
         may_invalidate: Callable[[Timestamp], bool],
+        entries: Mapping[Timestamp, CommitEntry] | None = None,
     ) -> dict[TableCell, Resolution]:
-        resolutions = true(self, cells, may_invalidate=may_invalidate)
+        resolutions = true(self, cells, may_invalidate=may_invalidate, entries=entries)
         return {key: resolution._replace(is_gone=False) for key, resolution in resolutions.items()}
 
     patch.setattr(CellResolver, "resolve", broken)
@@ -514,9 +516,10 @@ def invalidates_above_its_epoch(patch: pytest.MonkeyPatch) -> None:
         cells: Sequence[TableCell],
         *,
         may_invalidate: Callable[[Timestamp], bool],
+        entries: Mapping[Timestamp, CommitEntry] | None = None,
     ) -> dict[TableCell, Resolution]:
         del may_invalidate
-        return true(self, cells, may_invalidate=lambda _: True)
+        return true(self, cells, may_invalidate=lambda _: True, entries=entries)
 
     patch.setattr(CellResolver, "resolve", broken)
 

@@ -24,8 +24,7 @@ from omidpy.storage.base import (
     Store,
 )
 from omidpy.storage.memory import MemoryStore
-from omidpy.storage.sqlite import SqliteStore
-from omidpy.storage.sqlite import cells as sqlite_cells
+from omidpy.storage.sqlite import SqliteStore, newest
 
 # Few names, so that operations meet; among them the prefixes and extremes of byte order.
 tables = st.sampled_from(["t", "u"])
@@ -55,7 +54,8 @@ attributes = st.dictionaries(
 @pytest.fixture(autouse=True)
 def _seeks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a read seek the next column at the first version too many: here are only six."""
-    monkeypatch.setattr(sqlite_cells, "MAX_STEPS", 0)
+    monkeypatch.setattr(newest, "FIRST_CELLS", 2)
+    monkeypatch.setattr(newest, "MAX_SURPLUS", 0.0)
 
 
 class StoreComparison(RuleBasedStateMachine):

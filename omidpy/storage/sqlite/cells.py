@@ -9,23 +9,32 @@ index and sorts nothing.  Whoever calls owns the transaction.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import lru_cache, partial
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX
 from omidpy.errors import CorruptCell
 from omidpy.model import Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
 from omidpy.storage.base import Portion, Row
 from omidpy.storage.sqlite.handle import transact
+from omidpy.storage.sqlite.newest import (
+    IS_SELECTED,
+    MAX_NAMES,
+    Bounds,
+    Fields,
+    Found,
+    Search,
+    columns_found,
+    newest_first,
+    newest_last,
+    row_found,
+)
 
 T = TypeVar("T")
 C = TypeVar("C", bound=tuple[Any, ...])
@@ -40,18 +49,6 @@ VALUE_OF: Final = itemgetter(4)
 PAGE_BYTES: Final = 4 << 20
 """About how much of a scan is in memory at a time, past which a page ends with its row."""
 
-MAX_STEPS: Final = 64
-"""Versions past the wanted ones that a read steps over before it seeks the next column: a row that
-is written all day has thousands, and each read of it would go through all of them."""
-
-Fields: TypeAlias = tuple[bytes, bytes, bytes, int, bytes]
-Found: TypeAlias = Generator[Fields, None, None]
-"""Cells as they are found.  To be closed: an open cursor would pin its view of the file."""
-Place: TypeAlias = tuple[bytes, bytes, bytes]
-"""A row, a family and a qualifier."""
-QueryAfter: TypeAlias = "Callable[[Place | None], tuple[str, Sequence[object]]]"
-"""Makes a query and its values, for what lies behind a column, or for all."""
-
 to_cell: Callable[[tuple[object, ...]], Cell] = cast(
     "Callable[[tuple[object, ...]], Cell]", partial(tuple.__new__, Cell)
 )
@@ -64,14 +61,6 @@ to_cells: Callable[[Iterable[Any]], Iterable[Cell]] = partial(map, to_cell)
 def to_pairs(fields: Iterable[Any]) -> Iterable[PairedCell]:
     """Take the fields of many as they are."""
     return fields
-
-
-class Bounds(NamedTuple):
-    """Which versions to read."""
-
-    min_version: int
-    max_version: int
-    max_versions: int | None
 
 
 def create_cells(connection: sqlite3.Connection, cells: str) -> None:
@@ -100,131 +89,35 @@ def read_row(
 ) -> Row:
     """Read one row; `specs` are disjoint and in order, so their cells come in order too."""
     if specs is None:
-        query = partial(_row_query, cells, (row,), bounds)
-        return list(map(to_cell, _newest_first(connection, query, bounds.max_versions)))
+        return _newest(row_found(connection, Search(cells, bounds, (row,))), bounds)
     result: Row = []
-    for family, qualifier in specs:
-        if qualifier is None:
-            query = partial(_row_query, cells, (row, family), bounds)
-            result += map(to_cell, _newest_first(connection, query, bounds.max_versions))
-        else:
-            result += map(to_cell, _column(connection, cells, (row, family, qualifier), bounds))
+    for named, some in groupby(specs, _is_named):
+        if named:
+            names = cast("list[tuple[bytes, bytes]]", list(some))
+            for first in range(0, len(names), MAX_NAMES):
+                part = names[first : first + MAX_NAMES]
+                result += map(to_cell, columns_found(connection, cells, row, part, bounds))
+            continue
+        for family, _ in some:
+            found = row_found(connection, Search(cells, bounds, (row, family)))
+            result += _newest(found, bounds)
     return result
 
 
-def takes_one_statement(specs: list[ColumnSpec] | None, bounds: Bounds) -> bool:
-    """Say whether `read_row` reads a row in one statement, which is a view of its own."""
-    if specs is None:
-        return bounds.max_versions is None
-    return len(specs) == 1 and (bounds.max_versions is None or specs[0][1] is not None)
+def _is_named(spec: ColumnSpec) -> bool:
+    return spec[1] is not None
 
 
-def _column(
-    connection: sqlite3.Connection, cells: str, column: Place, bounds: Bounds
-) -> list[Fields]:
-    """Read one column, newest version first."""
-    low, high, count = bounds
-    limit = -1 if count is None else count
-    return connection.execute(_column_query(cells), (*column, low, high, limit)).fetchall()
+def _newest(found: list[Fields], bounds: Bounds) -> Row:
+    row = list(map(to_cell, found))
+    return row if bounds.max_versions is None else rules.newest(row, bounds.max_versions)
 
 
-@lru_cache(maxsize=1024)
-def _column_query(cells: str) -> str:
+def takes_one_statement(specs: list[ColumnSpec] | None) -> bool:
+    """Say whether `read_row` reads a row by one statement, which is a view of its own."""
     return (
-        f"SELECT row_key, family, qualifier, version, value FROM {cells}"
-        " WHERE row_key = ? AND family = ? AND qualifier = ? AND version >= ? AND version < ?"
-        " ORDER BY version DESC LIMIT ?"
+        specs is None or len(specs) == 1 or (len(specs) <= MAX_NAMES and all(map(_is_named, specs)))
     )
-
-
-def _row_query(
-    cells: str, prefix: tuple[bytes, ...], bounds: Bounds, after: Place | None
-) -> tuple[str, Sequence[object]]:
-    """Return the query for a row or a family of it, from the beginning or behind a column."""
-    values: tuple[object, ...] = (*prefix, bounds.min_version, bounds.max_version)
-    if after is not None:
-        values += _behind(after)[len(prefix) :]
-    return _row_text(cells, len(prefix), after is not None), values
-
-
-@lru_cache(maxsize=1024)
-def _row_text(cells: str, prefix_length: int, is_resumed: bool) -> str:  # noqa: FBT001  cached
-    names = ("row_key", "family", "qualifier")
-    where = " AND ".join(f"{name} = ?" for name in names[:prefix_length])
-    rest = names[prefix_length:]
-    behind = f" AND ({', '.join(rest)}) >= ({', '.join('?' * len(rest))})" if is_resumed else ""
-    return (
-        f"SELECT row_key, family, qualifier, version, value FROM {cells}"
-        f" WHERE {where} AND version >= ? AND version < ?{behind}"
-        " ORDER BY row_key, family, qualifier, version DESC"
-    )
-
-
-def _behind(column: Place) -> Place:
-    """Return the first place behind a column.
-
-    Asked for what is greater than the column, SQLite would step over all of its versions; in
-    reverse, where there is no such place, it does, which takes it 0.3 ms for a thousand.
-    """
-    row, family, qualifier = column
-    return row, family, qualifier + b"\x00"
-
-
-# -- the newest versions of each column ------------------------------------------------------------
-
-
-def _newest_first(connection: sqlite3.Connection, query: QueryAfter, count: int | None) -> Found:
-    """Yield at most `count` versions of each column, in the order of the table."""
-    after: Place | None = None
-    while True:
-        with closing(connection.execute(*query(after))) as cursor:
-            if count is None:
-                yield from cursor
-                return
-            column: Place | None = None
-            seen_count = 0
-            for fields in cursor:
-                if fields[:3] != column:
-                    column, seen_count = fields[:3], 0
-                seen_count += 1
-                if seen_count <= count:
-                    yield fields
-                elif seen_count > count + MAX_STEPS:
-                    after = column
-                    break
-            else:
-                return
-
-
-def _newest_last(
-    connection: sqlite3.Connection, query: QueryAfter, cells: str, bounds: Bounds
-) -> Found:
-    """Yield the newest versions of each column, in the reverse order of the table."""
-    count = bounds.max_versions
-    after: Place | None = None
-    while True:
-        with closing(connection.execute(*query(after))) as cursor:
-            if count is None:
-                yield from cursor
-                return
-            column: Place | None = None
-            seen_count = 0
-            newest: deque[Fields] = deque(maxlen=count)
-            for fields in cursor:
-                if fields[:3] != column:
-                    yield from newest
-                    newest.clear()
-                    column, seen_count = fields[:3], 0
-                seen_count += 1
-                newest.append(fields)
-                if seen_count > count + MAX_STEPS:
-                    after = column
-                    break
-            else:
-                yield from newest
-                return
-        assert after is not None, "only a column that went on and on ends the loop early"
-        yield from reversed(_column(connection, cells, after, bounds))
 
 
 # -- scans -----------------------------------------------------------------------------------------
@@ -238,100 +131,15 @@ def scan_cells(
     bounds: Bounds,
     *,
     reverse: bool,
+    is_paired: bool = False,
 ) -> Found:
     """Yield the cells of a range in key order, or in its exact reverse.
 
-    With a count of versions it may take several statements, which the caller gives one view.
+    With a count of versions there may be more of a column than that, and it may take several
+    statements, which the caller gives one view.
     """
-    query = partial(_scan_query, cells, key_range, specs, bounds, reverse)
-    if reverse:
-        return _newest_last(connection, query, cells, bounds)
-    return _newest_first(connection, query, bounds.max_versions)
-
-
-def _scan_query(
-    cells: str,
-    key_range: KeyRange,
-    specs: list[ColumnSpec] | None,
-    bounds: Bounds,
-    reverse: bool,  # noqa: FBT001  given by `partial`
-    after: Place | None,
-) -> tuple[str, Sequence[object]]:
-    """Return the query for a range, from its beginning or behind a column."""
-    where = "version >= ? AND version < ?"
-    values: list[object] = [bounds.min_version, bounds.max_version]
-    # A place stands for the bound on its side: with both, SQLite would seek by the wider one.
-    if after is not None:
-        where += f" AND (row_key, family, qualifier) {'<' if reverse else '>='} (?, ?, ?)"
-        values += after if reverse else _behind(after)
-    if after is None or reverse:
-        where += " AND row_key >= ?"
-        values.append(key_range.start)
-    if key_range.end and (after is None or not reverse):
-        where += " AND row_key < ?"
-        values.append(key_range.end)
-    selected, wanted = _selection(specs)
-    where += selected
-    values += wanted
-    order = (
-        "row_key DESC, family DESC, qualifier DESC, version"
-        if reverse
-        else "row_key, family, qualifier, version DESC"
-    )
-    query = (
-        f"SELECT row_key, family, qualifier, version, value FROM {cells} WHERE {where}"
-        f" ORDER BY {order}"
-    )
-    return query, values
-
-
-def pairs_found(
-    connection: sqlite3.Connection,
-    cells: str,
-    key_range: KeyRange,
-    specs: list[ColumnSpec] | None,
-    max_version: int,
-) -> sqlite3.Cursor:
-    """Find data cells in key order, each with its shadow cell's value.
-
-    Finding that is one step in the index that the scan has just read, and costs much less than
-    handing another cell to Python.
-    """
-    where = "d.version < ? AND d.row_key >= ?"
-    values: list[object] = [max_version, key_range.start]
-    if key_range.end:
-        where += " AND d.row_key < ?"
-        values.append(key_range.end)
-    selected, wanted = _selection(specs, of="d.")
-    query = (
-        "SELECT d.row_key, d.family, d.qualifier, d.version, d.value, s.value"
-        f" FROM {cells} d LEFT JOIN {cells} s ON s.row_key = d.row_key AND s.family = d.family"
-        f" AND s.qualifier = CAST({_SQL_PREFIX} || d.qualifier || {_SQL_SUFFIX} AS BLOB)"
-        f" AND s.version = d.version WHERE {where}{selected}"
-        f" AND (substr(d.qualifier, -2) IS NOT {_SQL_SUFFIX} OR length(d.qualifier) = 2)"
-        " ORDER BY d.row_key, d.family, d.qualifier, d.version DESC"
-    )
-    return connection.execute(query, (*values, *wanted))
-
-
-_SQL_PREFIX: Final = f"x'{SHADOW_PREFIX.hex()}'"
-_SQL_SUFFIX: Final = f"x'{SHADOW_SUFFIX.hex()}'"
-
-
-def _selection(specs: list[ColumnSpec] | None, *, of: str = "") -> tuple[str, list[object]]:
-    """Return the condition that a cell is selected; `of` names its table."""
-    if specs is None:
-        return "", []
-    # One JSON value in place of a parameter for each column, of which SQLite has a limit.
-    where = (
-        f" AND (hex({of}family) IN (SELECT value FROM json_each(?)) OR"
-        f" hex({of}family) || '/' || hex({of}qualifier) IN (SELECT value FROM json_each(?)))"
-    )
-    hexes = [(f.hex().upper(), None if q is None else q.hex().upper()) for f, q in specs]
-    return where, [
-        json.dumps([family for family, qualifier in hexes if qualifier is None]),
-        json.dumps([f"{f}/{q}" for f, q in hexes if q is not None]),
-    ]
+    search = Search(cells, bounds, (), key_range, specs, is_paired)
+    return Found((newest_last if reverse else newest_first)(connection, search))
 
 
 def read_page(
@@ -395,16 +203,15 @@ def find_cell(
     bounds: Bounds,
 ) -> Cell | None:
     """Return the first cell whose qualifier starts with `prefix`; without an index for it, slow."""
-    selected, wanted = _selection(specs)
     query = (
-        f"SELECT row_key, family, qualifier, version, value FROM {cells}"
-        f" WHERE version >= ? AND version < ?{selected}"
-        " AND hex(substr(qualifier, 1, ?)) = ?"
+        f"SELECT row_key, family, qualifier, version, value FROM {cells} d"
+        f" WHERE version >= :low AND version < :high{IS_SELECTED * (specs is not None)}"
+        " AND hex(substr(qualifier, 1, :length)) = :prefix"
         " ORDER BY row_key, family, qualifier, version DESC LIMIT 1"
     )
     # In hex, because the start of an empty blob is NULL, which equals nothing.
-    sought = (len(prefix), prefix.hex().upper())
-    values = (bounds.min_version, bounds.max_version, *wanted, *sought)
+    sought = {"length": len(prefix), "prefix": prefix.hex().upper()}
+    values = {**Search(cells, bounds, specs=specs).values(), **sought}
     fields = connection.execute(query, values).fetchone()
     return None if fields is None else to_cell(fields)
 

@@ -56,11 +56,9 @@ from omidpy.storage.base import (
 from omidpy.storage.sqlite import rows
 from omidpy.storage.sqlite.catalogue import Catalog, Physical
 from omidpy.storage.sqlite.cells import (
-    Bounds,
     apply_effects,
     find_cell,
     in_one_view,
-    pairs_found,
     read_page,
     read_row,
     scan_cells,
@@ -79,6 +77,7 @@ from omidpy.storage.sqlite.guarded import (
     apply_guarded,
 )
 from omidpy.storage.sqlite.lock import FileLock
+from omidpy.storage.sqlite.newest import Bounds
 
 T = TypeVar("T")
 
@@ -264,7 +263,7 @@ class SqliteStore:
             def read(connection: sqlite3.Connection) -> list[Row]:
                 return [read_row(connection, cells, row, specs, bounds) for row in rows]
 
-            if len(rows) == 1 and takes_one_statement(specs, bounds):
+            if len(rows) == 1 and takes_one_statement(specs):
                 return self._file.read(read)
             return self._file.read(partial(in_one_view, read))
 
@@ -328,6 +327,8 @@ class SqliteStore:
                 page = [row[::-1] for row in page]
             else:
                 start = page[-1][0].row + b"\x00"
+            if (count := bounds.max_versions) is not None:
+                page = [rules.newest(row, count) for row in page]
             yield page
 
     def scan_pairs(
@@ -338,26 +339,35 @@ class SqliteStore:
         columns: Sequence[ColumnSpec] | None,
         max_version: int,
         page_rows: int,
+        reverse: bool = False,
     ) -> Iterator[list[list[PairedCell]]]:
         """Yield pages of data cells with their shadow cells; see `PairsCells`."""
         start, end = key_range
+        bounds = Bounds(0, max_version, 1)
 
         def call() -> tuple[list[list[PairedCell]], bool]:
             cells, families = self._physical(table)
             specs = rules.selection(table, columns, families)
 
             def read(connection: sqlite3.Connection) -> tuple[list[list[PairedCell]], bool]:
-                found = pairs_found(connection, cells, KeyRange(start, end), specs, max_version)
+                left = KeyRange(start, end)
+                found = scan_cells(
+                    connection, cells, left, specs, bounds, reverse=reverse, is_paired=True
+                )
                 return read_page(found, page_rows, to_pairs)
 
-            return self._file.read(read)
+            return self._file.read(partial(in_one_view, read))
 
         is_last = False
         while not is_last:
             page, is_last = self._afresh(call)
             if not page:
                 return
-            start = page[-1][0][0] + b"\x00"
+            if reverse:
+                end = page[-1][0][0]
+                page = [row[::-1] for row in page]
+            else:
+                start = page[-1][0][0] + b"\x00"
             yield page
 
     def scan_portions(

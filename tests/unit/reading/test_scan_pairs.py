@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from omidpy.base.cells import LEGACY_TOMBSTONE
 from omidpy.errors import CorruptCell, SnapshotTooOld
+from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S
 from omidpy.model import KeyRange, Timestamp
 from omidpy.reading.visibility import shadow_column
-from omidpy.storage.base import PairsCells, Put, RowMutation
+from omidpy.storage.base import PairsCells, Put, Row, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import World
@@ -128,12 +130,17 @@ def test_rows_that_are_not_simple_are_read_again_and_healed(client: Client, worl
     assert world.shadows()[b"9", 200] == 250
 
 
+@pytest.mark.parametrize("reverse", [False, True])
 def test_where_few_rows_are_simple_the_rest_is_read_the_plain_way(
-    client: Client, world: World, monkeypatch: pytest.MonkeyPatch
+    client: Client,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    reverse: bool,  # noqa: FBT001  a parameter
 ) -> None:
     """Reading most rows twice costs more than pairing saves; nothing is lost on the way."""
     for number in range(10):
         world.put(b"%d" % number, 100)
+        world.put(b"%d" % number, 200, b"tentative")
     world.enter(100, 150)
     pages: list[int] = []
     plain = SqliteStore.scan
@@ -145,9 +152,79 @@ def test_where_few_rows_are_simple_the_rest_is_read_the_plain_way(
 
     monkeypatch.setattr(SqliteStore, "scan", counting)
     with client.tm.begin(read_only=True) as tx:
-        keys = [key for key, _ in tx.table(TABLE).scan(batch_size=2)]
-    assert keys == [b"%d" % number for number in range(10)]
+        rows = list(tx.table(TABLE).scan(batch_size=2, reverse=reverse))
+    keys = [b"%d" % number for number in range(10)]
+    assert rows == [(key, {b"cf:q": b"v"}) for key in (keys[::-1] if reverse else keys)]
     assert pages == [2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_page_of_unhealed_rows_is_not_read_again(
+    client: Client,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    reverse: bool,  # noqa: FBT001  a parameter
+) -> None:
+    """One look into the commit table tells of all of them, and one write heals them."""
+    for number in range(10):
+        world.put(b"%d" % number, 100 + 50 * (number % 2))
+        world.put(b"%d" % number, 100, b"", qualifier=b"deleted")
+    world.enter(100, 950)
+    world.enter(150, 900)
+    looks: list[tuple[str, int]] = []
+    get, write = SqliteStore.get, SqliteStore.write
+
+    def counting_get(self: SqliteStore, table: str, rows: Sequence[bytes], **how: Any) -> list[Row]:
+        looks.append((table, len(rows)))
+        return get(self, table, rows, **how)
+
+    def counting_write(
+        self: SqliteStore, batch: Mapping[str, Sequence[RowMutation]], **how: Any
+    ) -> None:
+        looks.extend((f"write {table}", len(rows)) for table, rows in batch.items())
+        write(self, batch, **how)
+
+    with client.tm.begin(read_only=True) as tx:
+        table = tx.table(TABLE)
+        monkeypatch.setattr(SqliteStore, "get", counting_get)
+        monkeypatch.setattr(SqliteStore, "write", counting_write)
+        rows = list(table.scan(reverse=reverse))
+        assert looks == [(COMMIT_TABLE, 2), (f"write {TABLE}", 10)]
+        looks.clear()
+        assert list(table.scan(reverse=reverse)) == rows
+    assert not looks, "they are healed"
+    keys = [b"%d" % number for number in range(10)]
+    assert rows == [(key, {b"cf:q": b"v"}) for key in (keys[::-1] if reverse else keys)]
+    assert set(world.shadows().values()) == {950, 900}
+
+
+def test_an_unhealed_version_committed_later_hides_nothing(client: Client, world: World) -> None:
+    """Its entry is found, and says so."""
+    world.healed(b"a", 100, 150, b"old")
+    world.put(b"a", 200, b"too new")
+    world.enter(200, 1050)
+    assert scanned(client) == [{b"cf:q": b"old"}]
+
+
+def test_a_shadow_cell_outranks_a_false_invalidation_in_a_scan(
+    client: Client, world: World
+) -> None:
+    """An invalidation in the commit table is not the last word on a page of pairs either."""
+    cell = world.put(b"a", 100)
+    world.invalidate(100)
+    reads = 0
+    get = client.store.get
+
+    def healing_get(table: str, *arguments: Any, **how: Any) -> list[Row]:
+        nonlocal reads
+        reads += table == TABLE
+        if reads == 2:
+            world.heal(cell, 150)
+        return get(table, *arguments, **how)
+
+    client.store.get = healing_get  # type: ignore[method-assign]
+    assert scanned(client) == [{b"cf:q": b"v"}]
+    assert reads >= 2
 
 
 def test_pages_of_simple_rows_look_at_the_horizon(client: Client, world: World) -> None:
@@ -162,8 +239,8 @@ def test_pages_of_simple_rows_look_at_the_horizon(client: Client, world: World) 
         next(tx.table(TABLE).scan())
 
 
-def test_reverse_scans_go_the_plain_way(client: Client, world: World) -> None:
-    """The newest version must come first."""
+def test_reverse_scans_see_the_newest_version(client: Client, world: World) -> None:
+    """It must come first in its row, which SQLite finds last."""
     for row in (b"a", b"b"):
         world.healed(row, 100, 150, b"old")
         world.healed(row, 200, 250, b"new")

@@ -25,7 +25,10 @@ from omidpy.reading.visibility import (
     Unresolved,
     VisibleRow,
     commit_timestamp,
+    healed,
+    paired,
     sort_row,
+    unhealed,
     visible_row,
 )
 
@@ -432,3 +435,48 @@ def test_a_commit_that_completed_meanwhile_is_found_by_its_shadow_cell() -> None
     assert converse(script, may_invalidate=True) == Resolution(
         COMMITTED, is_final=True, is_healed=True
     )
+
+
+# -- pairs -----------------------------------------------------------------------------------------
+
+
+def test_a_shadow_cell_of_another_family_is_not_borrowed() -> None:
+    """One that lost its data cell, before a cell of the same name and version elsewhere."""
+    orphan = Cell(b"r", b"f", shadow_qualifier(b"q"), 100, encode_long(150))
+    tentative = Cell(b"r", b"g", b"q", 100, b"v")
+    assert paired([orphan, tentative]) == [(*tentative, None)]
+
+
+def test_a_shadow_cell_of_another_version_is_not_borrowed() -> None:
+    """An older one, say, which lost its data cell."""
+    orphan = Cell(b"r", b"f", shadow_qualifier(b"q"), 100, encode_long(150))
+    tentative = Cell(b"r", b"f", b"q", 200, b"v")
+    assert paired([orphan, tentative]) == [(*tentative, None)]
+
+
+def test_a_shadow_cell_is_never_data() -> None:
+    """Not even where there is one that would be its own."""
+    shadow = Cell(b"r", b"f", shadow_qualifier(b"q"), 100, encode_long(150))
+    strange = Cell(b"r", b"f", shadow_qualifier(shadow.qualifier), 100, encode_long(150))
+    assert paired([strange, shadow]) == []
+
+
+def test_what_lacks_a_shadow_cell_is_the_newest_of_its_column() -> None:
+    """Older ones decide nothing, and those that have one need none."""
+    new, old = (b"r", b"f", b"a", 200, b"v", None), (b"r", b"f", b"a", 100, b"v", None)
+    known = (b"r", b"f", b"b", 200, b"v", encode_long(250))
+    other = (b"r", b"g", b"b", 150, b"v", None)
+    assert unhealed([new, old, known, (*old[:2], b"b", *old[3:]), other]) == [new, other]
+
+
+def test_a_healed_row_takes_each_commit_from_its_own_transaction() -> None:
+    """By the start, whichever checkpoint a version is of; others stay as they are."""
+    first = (b"r", b"f", b"a", 101, b"v", None)
+    other = (b"r", b"f", b"b", 200, b"v", None)
+    known = (b"r", b"f", b"c", 300, b"v", encode_long(350))
+    commits = {Timestamp(100): encode_long(150), Timestamp(300): encode_long(999)}
+    assert healed([first, other, known], commits) == [
+        (*first[:5], encode_long(150)),
+        other,
+        known,
+    ]

@@ -115,6 +115,7 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         columns: Sequence[ColumnSpec] | None,
         max_version: int,
         page_rows: int,
+        reverse: bool = False,
     ) -> Iterator[list[list[PairedCell]]]:
         """Yield the newest version of data cells with their shadow cells; see `PairsCells`."""
         rules.check_page_rows(page_rows)
@@ -123,7 +124,8 @@ class NativeReads(KnownTables[frozenset[bytes]]):
                 (family, shadow_qualifier(name)) for family, name in columns if name is not None
             )
             columns = [*columns, *shadows]
-        scanner = self._scanner(table, key_range, columns, (0, max_version, 1))
+        bounds = 0, max_version, 1
+        scanner = self._scanner(table, key_range, columns, bounds, is_reversed=reverse)
         if scanner is None:
             return iter(())
         return (list(map(pairs_of, page)) for page in self._pages(scanner, page_rows))

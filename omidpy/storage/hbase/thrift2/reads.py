@@ -211,6 +211,7 @@ class Thrift2Reads(Thrift2Calls):
         columns: Sequence[ColumnSpec] | None,
         max_version: int,
         page_rows: int,
+        reverse: bool = False,
     ) -> Iterator[list[list[PairedCell]]]:
         """Yield the newest version of data cells with their shadow cells; see `PairsCells`."""
         rules.check_page_rows(page_rows)
@@ -225,8 +226,9 @@ class Thrift2Reads(Thrift2Calls):
             )
             specs = [*specs, *shadows]
         wanted = convert.selection(specs, 0, max_version, 1)
-        reader = self._reader(table, wanted, convert.pairs_of)
-        return paging.pages(reader, key_range, page_rows, table=table, sizes=self._sizes)
+        reader = self._reader(table, wanted, convert.pairs_of, is_reversed=reverse)
+        in_order = paging.pages_backwards if reverse else paging.pages
+        return in_order(reader, key_range, page_rows, table=table, sizes=self._sizes)
 
     def find_cell(
         self,

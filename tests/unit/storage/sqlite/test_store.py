@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from omidpy.errors import ConfigError, NoSuchTable, StorageError, StorageUnavailable
-from omidpy.model import Column, FamilySchema, TableSchema
+from omidpy.model import Column, FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import CellGroup, Condition, GuardedMutation, RowMutation
-from omidpy.storage.sqlite import SqliteStore
+from omidpy.storage.sqlite import SqliteStore, newest
 from omidpy.storage.sqlite.file import FORMAT_VERSION, StaleTable
 from omidpy.testing.contract import delete, in_threads, keys_of, put
 from tests.machines.scripts import Child
@@ -335,27 +335,47 @@ def test_the_log_does_not_grow_with_a_scan_half_read(store: SqliteStore, path: P
     assert len([row for page in scan for row in page]) == 130
 
 
-def test_queries_read_a_range_and_sort_nothing(store: SqliteStore, path: Path) -> None:
-    """A page must stream in key order, in both directions, whatever is selected."""
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_queries_read_a_range_and_sort_nothing(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    """A page must stream in key order, in both directions, whatever is selected.
+
+    Whether they read on through older versions or seek.
+    """
+    monkeypatch.setattr(newest, "FIRST_CELLS", 2)
+    monkeypatch.setattr(newest, "MAX_SURPLUS", share)
+    store.write({"t": [put(b"r", version) for version in range(1, 9)]})
     plans: list[str] = []
     other = sqlite3.connect(path)
 
     def explain(statement: str) -> None:
-        if statement.startswith("SELECT"):
+        if statement.startswith(("SELECT", "WITH")):
             rows = other.execute(f"EXPLAIN QUERY PLAN {statement}").fetchall()
             plans.extend(row[3] for row in rows)
 
     store._file.read(lambda connection: connection.set_trace_callback(explain))
-    store.get("t", [b"r"])
-    store.get("t", [b"r", b"s"], columns=[(b"cf", b"q"), (b"cf", None)], max_versions=1)
+    store.get("t", [b"r"], max_versions=1)
+    store.get("t", [b"r", b"s"], columns=[(b"cf", b"q"), (b"cf", None)], max_versions=2)
+    store.get("t", [b"r"], columns=[(b"cf", b"q"), (b"cf", b"z")], max_versions=2)
     for reverse in (False, True):
         list(store.scan("t", reverse=reverse))
         list(store.scan("t", columns=[(b"cf", b"q")], max_versions=1, reverse=reverse))
+        list(
+            store.scan_pairs(
+                "t", KeyRange(), columns=None, max_version=9, page_rows=9, reverse=reverse
+            )
+        )
     other.close()
-    searches = [plan for plan in plans if "cells_1" in plan]
+    # `at`, `keys` and `w` are what a query makes itself: columns, rows and names.
+    made = ("SCAN at", "SCAN keys", "SCAN w", "SCAN json_each", "SCAN CONSTANT", "SCAN 2 CONSTANT")
+    looks = [plan for plan in plans if plan.startswith(("SEARCH", "SCAN"))]
+    searches = [plan for plan in looks if not plan.startswith(made)]
     assert len(searches) >= 7
-    assert all(plan.startswith("SEARCH cells_1 USING PRIMARY KEY") for plan in searches)
+    assert all("USING PRIMARY KEY" in plan for plan in searches)
+    assert all(plan.startswith("SEARCH") for plan in searches)
     assert not [plan for plan in plans if "B-TREE" in plan]
+    assert any(plan.startswith("SCAN at") for plan in plans) == (share == 0.0)
 
 
 # -- durability -----------------------------------------------------------------------------------
