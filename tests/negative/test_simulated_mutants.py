@@ -60,7 +60,7 @@ SEEN_WITH_OTHERS: Final = {
     "one claim suffices": Sight(43, "I8"),
     "refusal taken for delivered": Sight(0, "E1"),
     "removed taken for never written": Sight(293, "E1"),
-    "snapshot before the watermark": Sight(293, "E1"),
+    "snapshot before the watermark": Sight(1101, "E1"),
 }
 
 MUTANTS_OF_OTHERS: Final = {**COMPACTION_MUTANTS, **EXPORT_MUTANTS}
