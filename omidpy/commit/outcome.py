@@ -79,7 +79,7 @@ class OutcomeFinder:
         cell_ids: Collection[CellId] = (),
         table_ids: Collection[TableId] = (),
         *,
-        others: Sequence[TableCell] = (),
+        others: Sequence[TableCell] | None = None,
     ) -> Outcome:
         """Find the outcome of a commit that got no answer, forbidding it if it has not happened.
 
@@ -92,7 +92,8 @@ class OutcomeFinder:
             witness: A cell of it.
             cell_ids: What it asked the oracle to check.
             table_ids: And the tables.
-            others: A cell of it in each other table.
+            others: A cell of it in each other table; None: these are not known, nor whether
+                `witness` was taken back since, so that its absence tells nothing.
 
         Returns:
             `Undecided` if the oracle did not answer within the budget and the tables hold no
@@ -149,7 +150,7 @@ class OutcomeFinder:
         witness: TableCell | None,
         cell_ids: Collection[CellId],
         table_ids: Collection[TableId],
-        others: Sequence[TableCell],
+        others: Sequence[TableCell] | None,
     ) -> Outcome:
         if not self._oracle.can_invalidate:
             return self._ask_java(start_ts, witness, cell_ids, table_ids)
@@ -168,7 +169,7 @@ class OutcomeFinder:
         return found or self._forbid(start_ts, witness, unless_present=Forgotten())
 
     def _of_absent(
-        self, start_ts: Timestamp, witness: TableCell | None, others: Sequence[TableCell]
+        self, start_ts: Timestamp, witness: TableCell | None, others: Sequence[TableCell] | None
     ) -> Outcome | None:
         """Find the outcome of what no oracle decides any more, and whose cells may not be there.
 
@@ -182,7 +183,9 @@ class OutcomeFinder:
         Returns:
             None where that does not tell.
         """
-        if witness is None or not self._store.capabilities.guarded_batches:
+        if witness is None or others is None:
+            return None
+        if not self._store.capabilities.guarded_batches:
             return None
         tables = {schema.name for schema in self._store.tables()}
         is_gone = True

@@ -364,6 +364,16 @@ def test_a_forgotten_decision_without_any_cell_is_none_where_nothing_was_collect
     assert client.tm.outcome(error) == Aborted()
 
 
+def test_a_cell_that_may_have_been_taken_back_is_no_evidence(client: Client) -> None:
+    """Whoever asks about the transaction of another knows one cell, and not what became of it."""
+    tx, _ = unknown(client, decided=False)
+    witness = tx.witness()
+    delete = DeleteVersion(b"cf", b"q", tx.start_ts)
+    client.store.write({TABLE: [RowMutation(b"r", deletes=(delete,))]})
+    client.oracle.invalidation = forgetful
+    assert client.tm.session.outcomes.settle(tx.start_ts, witness) == Forgotten()
+
+
 def test_an_entry_that_was_delivered_is_no_evidence(client: Client) -> None:
     """Its row was removed because it was committed."""
     tx, error = unknown(client, decided=False)
