@@ -47,7 +47,7 @@ def test_small_timestamps_are_refused_where_the_store_sets_versions(
 ) -> None:
     """A cell at the store's clock, in ms, would lie above those of transactions and hide them."""
     oracle = NaiveOracle(shared)
-    monkeypatch.setattr("omidpy.opening.open_oracle", lambda _store, _tso: oracle)
+    monkeypatch.setattr("omidpy.opening.open_oracle", lambda *_, **__: oracle)
     with pytest.raises(ConfigError, match="world time"):
         omidpy.connect("sqlite:///unused.db", tso="127.0.0.1:1")
 
@@ -57,7 +57,7 @@ def test_world_time_is_accepted_where_the_store_sets_versions(
 ) -> None:
     """The default of tso-server."""
     oracle = EmbeddedOracle(shared)
-    monkeypatch.setattr("omidpy.opening.open_oracle", lambda _store, _tso: oracle)
+    monkeypatch.setattr("omidpy.opening.open_oracle", lambda *_, **__: oracle)
     with omidpy.connect("sqlite:///unused.db", tso="127.0.0.1:1") as tm:
         tm.create_table("t", ["f"])
         with tm.begin() as tx:
