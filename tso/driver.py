@@ -187,15 +187,16 @@ class Driver:
 
         None: there is none.
         """
-        while True:
+        while not self._spares.empty():
             try:
                 answered, since_s, answer = self._spares.get_nowait()
-            except Empty:
+            except Empty:  # another thread was faster
                 return None
             is_young = time.monotonic() - since_s < SPARE_S
             # Last, so that whatever is answered later is answered behind this begin.
             if is_young and self._end is None and answered == self._answered:
                 return answer
+        return None
 
     def stop(self, timeout_s: float) -> bool:
         """Answer what is under way, give back the ceiling and the lease.

@@ -88,6 +88,7 @@ async def _with_manager(
                 "snapshot",
                 "when_undone",
                 "witness",
+                "witnesses",
                 "wrote",
             },
         ),
