@@ -381,7 +381,14 @@ def test_a_frame_that_is_too_large_is_refused(spark: SparkSession, tmp_path: Pat
             assert list(world.tm.store.scan("t")) == []
 
 
-@pytest.mark.parametrize("where", ["begun", "written", "committed"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("begun", marks=pytest.mark.nightly),
+        "written",
+        pytest.param("committed", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_driver_that_is_killed_wrote_all_or_nothing(world: World, where: str) -> None:
     """By `kill -9`, of the driver and its Java."""
     command = [

@@ -209,6 +209,34 @@ def put(one: Round) -> Callable[[], object]:
 
 
 @_call
+def use_key(one: Round) -> Callable[[], object]:
+    """Use an idempotency key, and write what it is for."""
+    tx = one.begin()
+
+    def run() -> None:
+        tx.use_key(one.prefix)
+        one.put(tx)
+
+    return run
+
+
+@_call
+def changes(one: Round) -> Callable[[], object]:
+    """Read what changed, and wait for a change that has come already."""
+    row = one.prefix + b"old"
+    since = one.tm.begin(read_only=True).start_ts
+    with one.tm.begin() as tx:
+        tx.table(TABLE).put(row, {b"f:a": b"newer"})
+    one.committed[row] = {b"f:a": b"newer", b"f:b": b"old"}
+
+    def run() -> None:
+        check(len(list(one.tm.changes(TABLE, since, row_prefix=one.prefix))) == 1, "changes")
+        check(len(one.tm.watch(TABLE, row, since=since, timeout_s=0)) == 1, "a watch")
+
+    return run
+
+
+@_call
 def delete(one: Round) -> Callable[[], object]:
     """Delete a row and a column."""
     table = one.begin().table(TABLE)
