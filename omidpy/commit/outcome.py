@@ -15,12 +15,11 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from omidpy.base.cells import decode_long
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.pauses import Pauses
 from omidpy.base.tables import OWN_TABLE_PREFIX
-from omidpy.errors import NoSuchTable, OracleUnavailable, StorageError
+from omidpy.errors import OracleUnavailable, StorageError
 from omidpy.facts.commit_table import (
     FIRST_TIMESTAMP_FACT,
     CommitTable,
@@ -29,6 +28,7 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON
+from omidpy.facts.witnesses import witness_state
 from omidpy.model import (
     Aborted,
     CellId,
@@ -42,7 +42,6 @@ from omidpy.model import (
 )
 from omidpy.oracle.base import CommitGranted, InvalidationVerdict, Oracle
 from omidpy.reading.resolution import TableCell
-from omidpy.reading.visibility import shadow_column
 from omidpy.storage.base import Store
 
 log = logging.getLogger(__name__)
@@ -251,29 +250,7 @@ class OutcomeFinder:
         return Committed(shadow)
 
     def _witness_state(self, witness: TableCell | None) -> tuple[Timestamp | None, bool]:
-        """Return the witness's commit_ts by its shadow cell, and whether the cell is there."""
-        if witness is None:
-            return None, False
-        table, cell = witness
-        shadow = shadow_column(cell)
-        try:
-            found = self._store.get(
-                table,
-                (cell.row,),
-                columns=((cell.family, cell.qualifier), shadow),
-                min_version=cell.version,
-                max_version=cell.version + 1,
-            )[0]
-        except NoSuchTable:
-            return None, False
-        commit_ts = None
-        is_present = False
-        for seen in found:
-            if seen.qualifier == shadow[1]:
-                commit_ts = decode_long(seen.value, what=f"the shadow cell {seen[:4]!r}")
-            else:
-                is_present = True
-        return commit_ts, is_present
+        return (None, False) if witness is None else witness_state(self._store, *witness)
 
 
 def recorded_outcome(store: Store, commit_table: CommitTable, start_ts: Timestamp) -> Outcome:

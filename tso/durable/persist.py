@@ -39,6 +39,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Final, Protocol
 
 from omidpy.base.cells import (
@@ -46,7 +47,6 @@ from omidpy.base.cells import (
     commit_row,
     decode_long,
     encode_long,
-    shadow_qualifier,
 )
 from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION
@@ -55,7 +55,6 @@ from omidpy.errors import (
     CorruptCell,
     LeaseLost,
     NoSuchFamily,
-    NoSuchTable,
     StorageUnavailable,
 )
 from omidpy.facts.commit_table import (
@@ -76,6 +75,7 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
+from omidpy.facts.witnesses import witness_state
 from omidpy.facts.writers import make_writer_key
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableCells, Timestamp
 from omidpy.storage.base import (
@@ -361,21 +361,12 @@ class StorePersistence:
         return frozenset(refused)
 
     def _has_shadow_cell(self, cells: TableCells) -> bool:
-        """Say whether the cells of a transaction are there, as committed."""
+        """Say whether the cells of a transaction are there, as committed, in one table at least."""
         for table, records in cells.items():
-            for row, family, qualifier, version, _ in records:
-                shadow = (family, shadow_qualifier(qualifier))
-                try:
-                    (found,) = self._store.get(
-                        table,
-                        (row,),
-                        columns=(shadow,),
-                        min_version=version,
-                        max_version=version + 1,
-                    )
-                except (NoSuchTable, NoSuchFamily):
-                    return False
-                return bool(found)
+            with suppress(NoSuchFamily):  # dropped since, as tables may be; the others tell
+                shadow, _ = witness_state(self._store, table, Cell(*records[0]))
+                if shadow is not None:
+                    return True
         return False
 
     def _unwritable(self, refused: frozenset[int], batch: Batch[Ticket]) -> frozenset[int]:

@@ -255,6 +255,27 @@ def test_a_batch_that_seemed_to_fail_is_written_again(
     assert isinstance(tm.outcome(tx), Committed)
 
 
+def test_a_batch_that_seemed_to_fail_is_found_in_the_table_that_is_left(
+    tm: TransactionManager, store: WatchedStore
+) -> None:
+    """Another of its tables was dropped before the repetition, whichever was written first."""
+    for gone, left in (("t", "u"), ("u", "t")):
+        tx = tm.begin()
+        tx.table("t").put(b"r", {b"cf:q": b"1"})
+        tx.table("u").put(b"r", {b"cf:q": b"1"})
+
+        def fail(gone: str = gone) -> None:
+            store.after_batch = lambda: None
+            store.drop_table(gone)
+            raise StorageUnavailable("the answer was lost")
+
+        store.after_batch = fail
+        tx.commit()
+        assert balance(tm, table=left) == b"1"
+        assert isinstance(tm.outcome(tx), Committed)
+        tm.create_table(gone, ["cf"])
+
+
 def test_shadow_cells_left_to_others_need_an_entry(store: WatchedStore) -> None:
     """Who asks for the steps gets them."""
     with TransactionManager(store, EmbeddedOracle(store), post_commit="none") as tm:
