@@ -30,8 +30,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from queue import Empty, SimpleQueue
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never, cast
 
 from omidpy.base.clock import Clock
 from omidpy.errors import (
@@ -326,19 +327,15 @@ class Driver:
 
     def _send(self, answers: Sequence[tuple[Waiter, Answer | Frames]]) -> None:
         """Let everybody go whose answer has come, and keep what was asked for nobody."""
-        decided = [
-            place
-            for place, (_, answer) in enumerate(answers)
-            if type(answer) is not TimestampResponse
-        ]
-        if decided:
+        # What comes behind the last decision.
+        begun = list(takewhile(lambda one: isinstance(one[1], TimestampResponse), answers[::-1]))
+        if len(begun) < len(answers):
             # Before whoever learns of a decision can begin.
             self._answered += 1
-        behind = decided[-1] if decided else -1
         now_s = time.monotonic()
-        for place, (waiter, answer) in enumerate(answers):
-            if waiter is self._nobody and place > behind and isinstance(answer, TimestampResponse):
-                self._spares.put((self._answered, now_s, answer))
+        for waiter, answer in begun:
+            if waiter is self._nobody:
+                self._spares.put((self._answered, now_s, cast("TimestampResponse", answer)))
         for waiter, answer in answers:
             assert not isinstance(answer, Frames), "nothing was asked in bytes"
             self._settle(waiter, answer, None)

@@ -246,12 +246,10 @@ class TcpOracle:
         request = CommitRequest(start_ts, tuple(cell_ids), tuple(table_ids), is_retry)
         link, answer = self._ask(lambda _: request, is_repeatable=False)
         assert isinstance(answer, CommitResponse), "answers are matched by kind"
-        if answer.commit_ts is not None:
-            return CommitGranted(answer.commit_ts)
-        if is_retry and not link.has_feature(Feature.INVALIDATE):
+        is_refused = answer.commit_ts is None
+        if is_refused and is_retry and not link.has_feature(Feature.INVALIDATE):
             self._wait_for_earlier_decisions(link)
-        reason = _abort_reason(answer.reason)
-        return CommitRefused(reason, answer.conflicts, answer.wait_ms / 1000)
+        return _verdict(answer)
 
     @property
     def most_cells_bytes(self) -> int:
@@ -290,9 +288,7 @@ class TcpOracle:
 
         _, answer = self._ask(question, is_repeatable=False)
         assert isinstance(answer, CommitResponse), "answers are matched by kind"
-        if answer.commit_ts is not None:
-            return CommitGranted(answer.commit_ts)
-        return CommitRefused(_abort_reason(answer.reason), answer.conflicts, answer.wait_ms / 1000)
+        return _verdict(answer)
 
     def _wait_for_earlier_decisions(self, link: Link) -> None:
         """Return once everything that Java's oracle decided before is in the commit table.
@@ -422,6 +418,12 @@ class TcpOracle:
         if self._links.is_closed:
             self._still_open.release()
         self._links.start_over_after_fork()
+
+
+def _verdict(answer: CommitResponse) -> CommitVerdict:
+    if answer.commit_ts is not None:
+        return CommitGranted(answer.commit_ts)
+    return CommitRefused(_abort_reason(answer.reason), answer.conflicts, answer.wait_ms / 1000)
 
 
 def _abort_reason(number: int) -> AbortReason:
