@@ -57,10 +57,10 @@ from omidpy.storage.hbase.address import (
     SCHEMES,
     Gateway,
     HBaseAddress,
-    gateway_text,
     parse_address,
 )
 from omidpy.storage.hbase.native import address as direct
+from omidpy.storage.hbase.spelling import place_text
 
 if TYPE_CHECKING:
     from omidpy.storage.hbase.rpc.cluster import OneCluster
@@ -130,7 +130,7 @@ def check_gateways(address: HBaseAddress) -> Iterator[GatewayFinding]:
 
     for gateway in address.gateways:
         found = probe(address, gateway)
-        yield GatewayFinding(gateway_text(gateway), found.url, found.problem)
+        yield GatewayFinding(place_text(gateway), found.url, found.problem)
 
 
 def check_servers(address: direct.NativeAddress) -> Iterator[ServerFinding]:

@@ -7,16 +7,14 @@ find out.  Every option has its default here, and an unknown one is refused, bec
 
 from __future__ import annotations
 
-import ipaddress
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import parse_qsl
+from typing import Final, Literal, TypeAlias
 
 from omidpy.errors import ConfigError
+from omidpy.storage.hbase import spelling
 
 Api: TypeAlias = Literal["thrift1", "thrift2"]
 Transport: TypeAlias = Literal["buffered", "framed"]
@@ -88,12 +86,6 @@ class HBaseAddress:
         return min(LONGEST_PATIENCE_S, self.timeout_s / 4)
 
 
-def gateway_text(gateway: Gateway) -> str:
-    """Return `host:port`, an IPv6 address in brackets."""
-    host, port = gateway
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def parse_address(url: str) -> HBaseAddress:
     """Return what an address says.
 
@@ -111,32 +103,14 @@ def parse_address(url: str) -> HBaseAddress:
             "leave out what stands before the @, and write sasl=gssapi for Kerberos"
         )
     gateways = tuple(_gateway(url, part) for part in hosts.removesuffix("/").split(","))
-    address = HBaseAddress(url, api, gateways, **_options(url, query))
+    address = HBaseAddress(url, api, gateways, **spelling.options(url, query, _value))
     _check_together(address)
     return address
 
 
-_HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#\s]+))(?::([0-9]+))?")
-
-
 def _gateway(url: str, text: str) -> Gateway:
-    match = _HOST_AND_PORT.fullmatch(text)
-    if match is None:
-        raise ConfigError(
-            f"store address {url!r}: {text!r} is no gateway; write HOST:PORT, several separated by "
-            "commas, and an IPv6 address in brackets"
-        )
-    if match[1] is not None:
-        try:
-            ipaddress.IPv6Address(match[1])
-        except ValueError:
-            raise ConfigError(
-                f"store address {url!r}: {match[1]!r} in brackets is no IPv6 address"
-            ) from None
-    port = DEFAULT_PORT if match[3] is None else int(match[3])
-    if not 0 < port < 2**16:
-        raise ConfigError(f"store address {url!r}: port {port} of {text!r} is not in 1 to 65535")
-    return match[1] or match[2], port
+    host, port = spelling.place(url, text, kind="gateway")
+    return host, port or DEFAULT_PORT
 
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -157,21 +131,6 @@ _TEXTS: Final = ("tls_ca", "tls_cert", "tls_key", "tls_name", "sasl_service", "s
 OPTIONS: Final = (*_CHOICES, *_SECONDS, *_COUNTS, *_TEXTS)
 
 
-def _options(url: str, query: str) -> dict[str, Any]:
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError:
-        raise ConfigError(
-            f"store address {url!r}: after the question mark come NAME=VALUE, separated by &"
-        ) from None
-    options: dict[str, Any] = {}
-    for name, text in pairs:
-        if name in options:
-            raise ConfigError(f"store address {url!r}: option {name} is given twice")
-        options[name] = _value(url, name, text)
-    return options
-
-
 def _value(url: str, name: str, text: str) -> object:
     if name in _CHOICES:
         if name == "tls":
@@ -181,13 +140,7 @@ def _value(url: str, name: str, text: str) -> object:
             raise ConfigError(f"store address {url!r}: {name}={text!r} must be {choices}")
         return text == "on" if name == "tls" else text
     if name in _SECONDS:
-        seconds = _number(text)
-        lowest = "0 or more" if name == "retry_s" else "more than 0"
-        if not 0 <= seconds < math.inf or (seconds == 0 and name != "retry_s"):
-            raise ConfigError(
-                f"store address {url!r}: {name}={text!r} must be a number of seconds, {lowest}"
-            )
-        return seconds
+        return spelling.seconds(url, name, text)
     if name in _COUNTS:
         if not re.fullmatch(r"[1-9][0-9]{0,5}", text):
             raise ConfigError(f"store address {url!r}: {name}={text!r} must be 1 or more")
@@ -197,13 +150,6 @@ def _value(url: str, name: str, text: str) -> object:
             raise ConfigError(f"store address {url!r}: {name} is empty; leave it out, or say what")
         return text
     raise ConfigError(f"store address {url!r}: no option {name!r}; there are {', '.join(OPTIONS)}")
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _check_together(address: HBaseAddress) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from omidpy.errors import ConfigError, StorageUnavailable
-from omidpy.storage.hbase.address import gateway_text
+from omidpy.storage.hbase.spelling import place_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +109,7 @@ def _settings(connection: Any, *, pool_size: int | None) -> Settings:
     prefix = b""
     if connection.table_prefix is not None:
         prefix = connection.table_prefix + connection.table_prefix_separator
-    where = gateway_text((connection.host, connection.port))
+    where = place_text((connection.host, connection.port))
     return Settings(f"hbase+thrift1://{where}?{urlencode(options)}", prefix.decode())
 
 

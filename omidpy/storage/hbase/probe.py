@@ -28,11 +28,11 @@ from omidpy.storage.hbase.address import (
     HBaseAddress,
     Protocol,
     Transport,
-    gateway_text,
 )
 from omidpy.storage.hbase.idl import thrift2
 from omidpy.storage.hbase.rpc.gateway import open_client
 from omidpy.storage.hbase.rpc.translate import text_of, translate
+from omidpy.storage.hbase.spelling import place_text
 
 PATIENCE_S: Final = 2.0
 """How long to wait for one answer.  The gateway answers this call without asking HBase."""
@@ -93,7 +93,7 @@ def probe(address: HBaseAddress, gateway: Gateway, *, patience_s: float = PATIEN
 
 
 def _unreachable(gateway: Gateway, patience_s: float) -> str | None:
-    where = gateway_text(gateway)
+    where = place_text(gateway)
     try:
         socket.create_connection(gateway, timeout=patience_s).close()
     except ConnectionRefusedError:
@@ -147,12 +147,12 @@ def _url(asked: HBaseAddress, found: HBaseAddress, api: str, gateway: Gateway) -
     if found.protocol != "binary":
         kept.insert(0, f"protocol={found.protocol}")
     query = "&".join(option for option in kept if option)
-    return f"hbase+{api}://{gateway_text(gateway)}" + (f"?{query}" if query else "")
+    return f"hbase+{api}://{place_text(gateway)}" + (f"?{query}" if query else "")
 
 
 def _diagnosis(address: HBaseAddress, gateway: Gateway, patience_s: float, heard: list[str]) -> str:
     """Say what it is that nobody understood."""
-    where = gateway_text(gateway)
+    where = place_text(gateway)
     speaks_tls = _speaks_tls(gateway, patience_s)
     if address.tls and not speaks_tls:
         return f"{where} does not speak TLS; leave tls=on out of the address"

@@ -9,14 +9,11 @@ Only reads text.  An unknown option is refused, and so is one that only a gatewa
 
 from __future__ import annotations
 
-import ipaddress
-import math
-import re
 from dataclasses import dataclass
-from typing import Any, Final, Literal
-from urllib.parse import parse_qsl
+from typing import Final, Literal
 
 from omidpy.errors import ConfigError
+from omidpy.storage.hbase import spelling
 
 BY_ZOOKEEPER: Final = "hbase"
 BY_RPC: Final = "hbase+rpc"
@@ -54,12 +51,6 @@ class NativeAddress:
     """Who calls, where HBase has no authentication; None is the user of this process."""
 
 
-def place_text(place: tuple[str, int]) -> str:
-    """Return `host:port`, an IPv6 address in brackets."""
-    host, port = place
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def parse_native(url: str) -> NativeAddress:
     """Return what an address says.
 
@@ -76,7 +67,7 @@ def parse_native(url: str) -> NativeAddress:
             "user=NAME behind a question mark, and no password, which HBase does not take"
         )
     hosts, slash, path = named.partition("/")
-    options = _options(url, query)
+    options = spelling.options(url, query, _value)
     if scheme == BY_RPC:
         if path:
             raise ConfigError(
@@ -99,51 +90,11 @@ def parse_native(url: str) -> NativeAddress:
     )
 
 
-_HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#\s]+))(?::([0-9]+))?")
-
-
 def _places(url: str, hosts: str, default_port: int) -> tuple[tuple[str, int], ...]:
     """Return hosts and ports; as in Java's configuration, the last port is for those without."""
-    found = [_place(url, text) for text in hosts.split(",")]
+    found = [spelling.place(url, text, kind="server") for text in hosts.split(",")]
     last_port = found[-1][1] or default_port
     return tuple((host, port or last_port) for host, port in found)
-
-
-def _place(url: str, text: str) -> tuple[str, int]:
-    match = _HOST_AND_PORT.fullmatch(text)
-    if match is None:
-        raise ConfigError(
-            f"store address {url!r}: {text!r} is no server; write HOST:PORT, several separated by "
-            "commas, and an IPv6 address in brackets"
-        )
-    if match[1] is not None:
-        try:
-            ipaddress.IPv6Address(match[1])
-        except ValueError:
-            raise ConfigError(
-                f"store address {url!r}: {match[1]!r} in brackets is no IPv6 address"
-            ) from None
-    if match[3] is None:
-        return match[1] or match[2], 0
-    port = int(match[3])
-    if not 0 < port < 2**16:
-        raise ConfigError(f"store address {url!r}: port {port} of {text!r} is not in 1 to 65535")
-    return match[1] or match[2], port
-
-
-def _options(url: str, query: str) -> dict[str, Any]:
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
-    except ValueError:
-        raise ConfigError(
-            f"store address {url!r}: after the question mark come NAME=VALUE, separated by &"
-        ) from None
-    options: dict[str, Any] = {}
-    for name, text in pairs:
-        if name in options:
-            raise ConfigError(f"store address {url!r}: option {name} is given twice")
-        options[name] = _value(url, name, text)
-    return options
 
 
 def _value(url: str, name: str, text: str) -> object:
@@ -166,14 +117,5 @@ def _value(url: str, name: str, text: str) -> object:
             raise ConfigError(f"store address {url!r}: user is empty; leave it out, or say who")
         return text
     if name in OPTIONS:
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = math.nan
-        lowest = "0 or more" if name == "retry_s" else "more than 0"
-        if not 0 <= seconds < math.inf or (seconds == 0 and name != "retry_s"):
-            raise ConfigError(
-                f"store address {url!r}: {name}={text!r} must be a number of seconds, {lowest}"
-            )
-        return seconds
+        return spelling.seconds(url, name, text)
     raise ConfigError(f"store address {url!r}: no option {name!r}; there are {', '.join(OPTIONS)}")

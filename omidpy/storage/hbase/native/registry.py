@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
-from omidpy.storage.hbase.native.address import NativeAddress, place_text
+from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.connections import REGISTRY, Connections, until
 from omidpy.storage.hbase.native.diagnosis import what_answers
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled
 from omidpy.storage.hbase.native.schema import server_name
 from omidpy.storage.hbase.native.values import ServerName
+from omidpy.storage.hbase.spelling import place_text
 from omidpy.wire.protobuf import fields
 
 if TYPE_CHECKING:

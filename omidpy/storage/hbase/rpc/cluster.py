@@ -18,9 +18,10 @@ from thriftpy2.thrift import TApplicationException, TException
 
 from omidpy.base.within import within
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import Gateway, HBaseAddress, gateway_text
+from omidpy.storage.hbase.address import Gateway, HBaseAddress
 from omidpy.storage.hbase.rpc.gateway import Client
 from omidpy.storage.hbase.rpc.translate import is_declared
+from omidpy.storage.hbase.spelling import place_text
 
 
 class OneCluster:
@@ -57,7 +58,7 @@ class OneCluster:
         for other, known in others:
             if known != found:
                 raise ConfigError(
-                    f"the gateways {gateway_text(other)} and {gateway_text(gateway)} lead to "
+                    f"the gateways {place_text(other)} and {place_text(gateway)} lead to "
                     f"two HBase clusters, {known} and {found}: correct {self._address.url}, "
                     "which may name gateways of one alone"
                 )

@@ -38,9 +38,10 @@ from typing import Any, Final
 from thriftpy2.thrift import TException
 
 from omidpy.errors import OmidError
-from omidpy.storage.hbase.address import Gateway, HBaseAddress, gateway_text
+from omidpy.storage.hbase.address import Gateway, HBaseAddress
 from omidpy.storage.hbase.rpc.gateway import CallNotSent, Client, open_client
 from omidpy.storage.hbase.rpc.translate import is_declared, is_transient
+from omidpy.storage.hbase.spelling import place_text
 
 _logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class Places:
         _logger.info(
             "a call on table %r waits, or failed: the gateway %s is made to look up its regions",
             table,
-            gateway_text(gateway),
+            place_text(gateway),
         )
         with contextlib.suppress(TException, CallNotSent, OSError, EOFError, OmidError):
             client = self._open_client(*gateway)

@@ -30,7 +30,8 @@ from omidpy.errors import (
     TableExists,
     UsageError,
 )
-from omidpy.storage.hbase.address import Gateway, HBaseAddress, gateway_text
+from omidpy.storage.hbase.address import Gateway, HBaseAddress
+from omidpy.storage.hbase.spelling import place_text
 
 _LONGEST_QUOTE: Final = 300
 """Characters of HBase's own text in a message."""
@@ -175,7 +176,7 @@ def translate(
     """
     if isinstance(error, OmidError):
         return error
-    where = ", ".join(map(gateway_text, address.gateways if gateway is None else (gateway,)))
+    where = ", ".join(map(place_text, address.gateways if gateway is None else (gateway,)))
     subject = f"{what} at the HBase gateway {where}"
     if table is not None and not re.search(rf"(?<!\w){re.escape(table)}(?!\w)", what):
         subject = f"{what} of table {table!r} at the HBase gateway {where}"

@@ -10,9 +10,9 @@ from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import (
     OPTIONS,
     HBaseAddress,
-    gateway_text,
     parse_address,
 )
+from omidpy.storage.hbase.spelling import place_text
 
 
 def test_an_address_names_gateways_and_options() -> None:
@@ -38,8 +38,8 @@ def test_what_is_left_out_has_the_gateways_own_default() -> None:
 def test_an_ipv6_address_stands_in_brackets() -> None:
     """Its colons would otherwise be read as the port's."""
     assert parse_address("hbase+thrift2://[::1]:9091").gateways == (("::1", 9091),)
-    assert gateway_text(("::1", 9091)) == "[::1]:9091"
-    assert gateway_text(("gw", 9090)) == "gw:9090"
+    assert place_text(("::1", 9091)) == "[::1]:9091"
+    assert place_text(("gw", 9090)) == "gw:9090"
 
 
 def test_tls_and_kerberos_are_options() -> None:
