@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import Final, NamedTuple
+from typing import Final
 
 from omidpy.errors import (
     ConfigError,
-    NoSuchFamily,
-    NoSuchTable,
     OmidError,
-    StorageError,
     StorageUnavailable,
-    TableExists,
     UsageError,
 )
+from omidpy.storage.hbase.meanings import OURS, Meaning
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
@@ -31,40 +28,17 @@ from omidpy.storage.hbase.native.faults import (
     Unanswered,
 )
 
-
-class _Meaning(NamedTuple):
-    """What a Java exception means here."""
-
-    kind: type[OmidError]
-    remedy: str
-
-
-_PERMANENT: Final[dict[str, _Meaning]] = {
-    "TableNotFoundException": _Meaning(NoSuchTable, "create it, or check the name"),
-    "NamespaceNotFoundException": _Meaning(
-        NoSuchTable, "create its namespace in the `hbase shell` (create_namespace)"
-    ),
-    "NoSuchColumnFamilyException": _Meaning(
-        NoSuchFamily, "name a family that the table has, or add it (`alter` in the `hbase shell`)"
-    ),
-    "InvalidFamilyOperationException": _Meaning(NoSuchFamily, "name a family that the table has"),
-    "TableExistsException": _Meaning(TableExists, "use it, or choose another name"),
-    "TableNotEnabledException": _Meaning(
-        StorageUnavailable, "it is disabled; enable it (`enable` in the `hbase shell`)"
-    ),
-    "AccessDeniedException": _Meaning(
-        StorageError, "let HBase's administrator grant the user the right (user=NAME says who)"
-    ),
-    "IllegalArgumentException": _Meaning(UsageError, "HBase refuses such an argument"),
-    "RequestTooBigException": _Meaning(
+_PERMANENT: Final[dict[str, Meaning]] = {
+    **OURS,
+    "RequestTooBigException": Meaning(
         UsageError, "write less at a time (hbase.ipc.max.request.size of HBase)"
     ),
-    "BadAuthException": _Meaning(
+    "BadAuthException": Meaning(
         ConfigError,
         "HBase demands authentication, which omidpy has through gateways alone: write "
         "hbase+thrift2://HOST:PORT",
     ),
-    "WrongVersionException": _Meaning(
+    "WrongVersionException": Meaning(
         ConfigError, "this version of HBase speaks another protocol; 2.5 and 2.6 are supported"
     ),
 }

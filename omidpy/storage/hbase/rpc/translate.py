@@ -15,54 +15,26 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from typing import Final, NamedTuple
+from typing import Final
 
 from thriftpy2.thrift import TApplicationException, TException
 from thriftpy2.transport import TTransportException
 
 from omidpy.errors import (
     ConfigError,
-    NoSuchFamily,
     NoSuchTable,
     OmidError,
-    StorageError,
     StorageUnavailable,
     TableExists,
     UsageError,
 )
 from omidpy.storage.hbase.address import Gateway, HBaseAddress
+from omidpy.storage.hbase.meanings import GATEWAYS
 from omidpy.storage.hbase.spelling import place_text
 
 _LONGEST_QUOTE: Final = 300
 """Characters of HBase's own text in a message."""
 
-
-class _Meaning(NamedTuple):
-    """What a Java exception means here."""
-
-    kind: type[OmidError]
-    remedy: str
-
-
-_PERMANENT: Final[dict[str, _Meaning]] = {
-    "TableNotFoundException": _Meaning(NoSuchTable, "create it, or check the name"),
-    "NamespaceNotFoundException": _Meaning(
-        NoSuchTable, "create its namespace in the `hbase shell` (create_namespace)"
-    ),
-    "NoSuchColumnFamilyException": _Meaning(
-        NoSuchFamily, "name a family that the table has, or add it (`alter` in the `hbase shell`)"
-    ),
-    "InvalidFamilyOperationException": _Meaning(NoSuchFamily, "name a family that the table has"),
-    "TableExistsException": _Meaning(TableExists, "use it, or choose another name"),
-    "TableNotEnabledException": _Meaning(
-        StorageUnavailable, "it is disabled; enable it (`enable` in the `hbase shell`)"
-    ),
-    "AccessDeniedException": _Meaning(
-        StorageError, "let HBase's administrator grant the gateway's user the right"
-    ),
-    "IllegalArgumentException": _Meaning(UsageError, "HBase refuses such an argument"),
-}
-"""Repeating the call cannot help.  Looked for in this order, since one may quote another."""
 
 _TRANSIENT: Final = frozenset(
     {
@@ -145,7 +117,7 @@ def is_transient(error: BaseException) -> bool:
         return isinstance(error, TException | OSError | EOFError)
     text = text_of(error)
     classes = set(_JAVA_CLASS.findall(text))
-    if classes & _PERMANENT.keys():
+    if classes & GATEWAYS.keys():
         return False
     if _OUTAGE.search(text):
         return True
@@ -215,22 +187,22 @@ def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> 
     text = text_of(error)
     quoted = _gist(text)
     classes = _JAVA_CLASS.findall(text)
-    for name, (kind, remedy) in _PERMANENT.items():
+    for name, (kind, remedy) in GATEWAYS.items():
         if name in classes:
             return kind(f"{subject}: {remedy} ({quoted})")
     if table is not None:
         actions = _FAILED_ACTIONS.search(quoted)
         named = actions[1] if actions else text
         if named == table:
-            remedy = _PERMANENT["TableNotFoundException"].remedy
+            remedy = GATEWAYS["TableNotFoundException"].remedy
             return NoSuchTable(f"{subject}: there is no such table; {remedy}")
         if named == f"{table} is disabled.":
-            remedy = _PERMANENT["TableNotEnabledException"].remedy
+            remedy = GATEWAYS["TableNotEnabledException"].remedy
             return StorageUnavailable(f"{subject}: {remedy}")
     if type(error).__name__ == "AlreadyExists":
-        return TableExists(f"{subject}: {_PERMANENT['TableExistsException'].remedy} ({quoted})")
+        return TableExists(f"{subject}: {GATEWAYS['TableExistsException'].remedy} ({quoted})")
     if type(error).__name__ in ("TIllegalArgument", "IllegalArgument"):
-        return UsageError(f"{subject}: {_PERMANENT['IllegalArgumentException'].remedy} ({quoted})")
+        return UsageError(f"{subject}: {GATEWAYS['IllegalArgumentException'].remedy} ({quoted})")
     return None
 
 
