@@ -24,6 +24,7 @@ from omidpy.storage.hbase.native.connections import until
 from omidpy.storage.hbase.native.values import Region
 from tests.machines.hbase import RunningHBase
 from tests.machines.hbase_store import drop_tables
+from tests.machines.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
 
@@ -117,6 +118,22 @@ class Ledger:
             assert value == count, "an increment was lost, or counted twice"
 
 
+def split(store: NativeStore, admin: Admin, at: bytes) -> None:
+    """Split a region, once the compaction behind the split before lets it be split."""
+
+    def is_split() -> bool:
+        parent = store._client.calls.locations.locate("t", at, until_s=until(20))
+        try:
+            admin.split(parent, at)
+        except StorageUnavailable as error:
+            if "NOT splittable" not in str(error):
+                raise
+            return False
+        return True
+
+    wait_for(is_split, 60)
+
+
 def disturbed(store: NativeStore, seconds: float) -> tuple[Ledger, list[int], list[Region]]:
     """Split and move regions under load; return the ledger, what was done, and the regions."""
     ledger = Ledger(store)
@@ -138,9 +155,7 @@ def disturbed(store: NativeStore, seconds: float) -> tuple[Ledger, list[int], li
                         moves += 1
                 at = next(splits, None)
                 if at is not None:
-                    limit = until(20)
-                    parent = store._client.calls.locations.locate("t", at, until_s=limit)
-                    admin.split(parent, at)
+                    split(store, admin, at)
         finally:
             ledger.stop.set()
         done = [one.result(240) for one in working]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -9,7 +10,7 @@ import pytest
 
 from omidpy.recipes.export_queue.exporter import Deposed, Retry
 from omidpy.recipes.export_queue.marks import Mark
-from omidpy.recipes.export_queue.sinks.kafka import KafkaSink
+from omidpy.recipes.export_queue.sinks.kafka import KafkaSink, _Log
 from omidpy.recipes.export_queue.sinks.kafka_transactions import Transactions
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="an extra")
@@ -76,3 +77,25 @@ def test_a_batch_without_a_transaction_hears_it_too(error: Any, heard: type[Exce
     with pytest.raises(heard, match=error.str()):
         sink._send(Producer(error), [])  # type: ignore[arg-type]
     sink.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Fatal error: Local: This instance has been fenced by a newer instance: x (_FENCED)",
+        (
+            "ProduceRequest for t [2] with 3 message(s) failed: Broker: Producer attempted an"
+            " operation with an old epoch (broker 1 PID{Id:1111,Epoch:1}, base seq 1):"
+            " transactional producer fenced by newer producer instance (_FENCED)"
+        ),
+        "Producer fenced by newer instance: Broker: There is a newer producer",
+    ],
+)
+def test_that_a_bucket_changed_hands_is_no_error_of_the_log(
+    words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever request of the deposed owner's hears of it; all else is logged as it comes."""
+    _Log.log(logging.CRITICAL, "%s [%s] %s", "TXNERR", "producer-1", words)
+    assert [one.levelno for one in caplog.records if one.levelno > logging.INFO] == []
+    _Log.log(logging.CRITICAL, "%s [%s] %s", "FATAL", "producer-1", "all brokers are down")
+    assert [one.levelno for one in caplog.records if one.levelno > logging.INFO] == [50]

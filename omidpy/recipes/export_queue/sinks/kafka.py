@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -267,6 +268,11 @@ def _end(client: Any, producer: Any) -> None:
         producer.flush(0)
 
 
+# Each request of a producer's has words of its own for it: "This instance has been fenced by a
+# newer instance", "transactional producer fenced by newer producer instance", "(_FENCED)".
+_IS_FENCED: Final = re.compile(r"fenced by (?:a )?new|\b_?(?:PRODUCER_)?FENCED\b")
+
+
 class _Log:
     """What the client logs to.
 
@@ -277,7 +283,7 @@ class _Log:
     @staticmethod
     def log(level: int, text: str, *words: object) -> None:
         """Log what the client says; with less noise, what is no error."""
-        is_usual = any("fenced by a newer instance" in str(word) for word in (text, *words))
+        is_usual = any(_IS_FENCED.search(str(word)) for word in (text, *words))
         log.log(logging.INFO if is_usual else level, text, *words)
 
 

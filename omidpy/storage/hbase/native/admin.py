@@ -128,7 +128,11 @@ class Admin:
     # -- regions -----------------------------------------------------------------------------------
 
     def split(self, region: Region, at: bytes) -> None:
-        """Split a region."""
+        """Split a region.
+
+        Errors: StorageUnavailable, with HBase's "NOT splittable", while it still holds references
+        into the files of the region that it was split from, until a compaction; or while it moves.
+        """
         self._change("SplitRegion", schema.split_request(region, at, _new_nonces()), region.table)
 
     def move(self, region: Region, to: ServerName | None = None) -> None:
