@@ -29,7 +29,7 @@ LEVELS: Final = (
     ("facts", "life", "fate", "opening"),
     ("reading", "commit", "tx"),
     ("manager", "admin", "prometheus", "recipes", "committers"),
-    ("connect", "aio", "cli", "spark", "testing", "__init__"),
+    ("connect", "aio", "reports", "console", "cli", "spark", "testing", "__init__"),
 )
 """What stands directly in `omidpy/`, folders and files, from the lowest level to the highest."""
 
