@@ -190,6 +190,7 @@ HOUSES: Final = (
     "omidpy.base",
     "omidpy.cli",
     "omidpy.committers",
+    "omidpy.console",
     "omidpy.fate",
     "omidpy.recipes.export_queue",
     "omidpy.spark",
@@ -197,7 +198,7 @@ HOUSES: Final = (
     "omidpy.testing",
     "omidpy.tx",
 )
-"""Folders that have folders."""
+"""Folders that have folders, and one whose modules are rooms."""
 
 
 def rooms(house: str) -> dict[str, set[str]]:
