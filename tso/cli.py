@@ -309,7 +309,7 @@ class _Service:
             return None
         self._metrics = metrics = PrometheusMetrics()
         tls = self._tls if self._config.has_secure_metrics else None
-        endpoint = HttpEndpoint(metrics, self._is_answering, tls)
+        endpoint = HttpEndpoint(metrics, self._is_answering, tls, company=lambda: self._server)
         try:
             address = await endpoint.start(*self._config.metrics)
         except OSError as error:

@@ -91,7 +91,7 @@ class Config:
             self.tls_cert is not None
             and self.metrics is not None
             and not self.insecure
-            and not _is_loopback(self.metrics[0])
+            and not is_loopback(self.metrics[0])
         )
 
     def as_toml(self) -> str:
@@ -192,7 +192,7 @@ def _checked(words: Mapping[str, Any]) -> Config:
             "sqlite:////data/a.db, or null: for a benchmark"
         )
     listen = _listen_address(_text(words, "listen"), name="--listen")
-    is_reached = not _is_loopback(listen[0])
+    is_reached = not is_loopback(listen[0])
     if store == NULL_STORE and is_reached:
         raise ConfigError(
             f"--store null: persists nothing and is for benchmarks; listen on 127.0.0.1, not on "
@@ -202,7 +202,7 @@ def _checked(words: Mapping[str, Any]) -> Config:
     files = {
         one.name: _text(words, one.name) or None for one in ORACLE if one.name.startswith("tls-")
     }
-    _check_tls(files)
+    check_tls(files)
     insecure = _flag("insecure", words["insecure"])
     if is_reached and not files["tls-cert"] and not insecure:
         raise ConfigError(
@@ -211,8 +211,11 @@ def _checked(words: Mapping[str, Any]) -> Config:
             "that you trust, say --insecure"
         )
     advertise = _text(words, "advertise")
-    metrics = _metrics_address(
-        _text(words, "metrics"), has_tls=bool(files["tls-cert"]), insecure=insecure
+    metrics = watching_address(
+        _text(words, "metrics"),
+        name="--metrics",
+        has_tls=bool(files["tls-cert"]),
+        insecure=insecure,
     )
     age = _text(words, "max-transaction-age")
     timestamps = _text(words, "timestamps")
@@ -258,14 +261,15 @@ def _check_store(url: str) -> None:
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches a host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _check_tls(files: Mapping[str, str | None]) -> None:
+def check_tls(files: Mapping[str, str | None]) -> None:
     """Refuse settings that say nothing without another one."""
     needs = {
         "tls-key": "tls-cert",
@@ -304,13 +308,24 @@ def _listen_address(text: str, *, name: str) -> Address:
         raise ConfigError(f"{name}: {error}") from error
 
 
-def _metrics_address(text: str, *, has_tls: bool, insecure: bool) -> Address | None:
+def watching_address(text: str, *, name: str, has_tls: bool, insecure: bool) -> Address | None:
+    """Return where whoever watches may ask; None where the text is empty.
+
+    Args:
+        text: `HOST:PORT`; port 0 picks one.
+        name: What asked for it, as a flag.
+        has_tls: Whether it would be served with TLS where others reach it.
+        insecure: Whether others may read there without.
+
+    Raises:
+        ConfigError: it is none, or others could read there.
+    """
     if not text:
         return None
-    address = _listen_address(text, name="--metrics")
-    if not _is_loopback(address[0]) and not has_tls and not insecure:
+    address = _listen_address(text, name=name)
+    if not is_loopback(address[0]) and not has_tls and not insecure:
         raise ConfigError(
-            f"--metrics {text}: other machines reach this address, and whoever does may read what "
+            f"{name} {text}: other machines reach this address, and whoever does may read what "
             "goes on here; give --tls-cert and --tls-client-ca, with which it speaks TLS, or, in a "
             "network that you trust, say --insecure"
         )

@@ -7,7 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
-from compactor.horizon import HOLE, claims_by_table, minimum, relevant, uncovered
+from compactor.horizon import (
+    HOLE,
+    claims_by_table,
+    coverage,
+    minimum,
+    relevant,
+    uncovered,
+)
 from compactor.lag import TimestampAges, holds_of
 from compactor.pruning.laggards import NOT_SCANNED, known_reasons
 from compactor.pruning.snapshot_holds import recorded_holds
@@ -29,8 +36,18 @@ _IN_DOUBT: Final = (
 )
 
 
-def read_standing(store: Store, clock: Clock | None = None) -> dict[str, Any]:
-    """Return everything that is known about claims and horizons, as JSON values."""
+def read_standing(
+    store: Store, clock: Clock | None = None, *, with_ranges: bool = False
+) -> dict[str, Any]:
+    """Return everything that is known about claims and horizons, as JSON values.
+
+    Args:
+        store: Where.
+        clock: Tells how old things are.
+        with_ranges: Each of `tables` has its `ranges`, too: how far the rows of each are healed,
+            without gap, neighbours differing.  `start` and `end` are hexadecimal, empty for an end
+            of the table; `watermark` is 0 where no claim speaks of the rows.
+    """
     clock = clock or SystemClock()
     control = ControlTable(store)
     facts = Watermarks(control)
@@ -59,6 +76,7 @@ def read_standing(store: Store, clock: Clock | None = None) -> dict[str, Any]:
                 "table": one.name,
                 "watermark": minimum([one.name], _claims(one, by_table)) or HOLE,
                 "standing": one.standing.value,
+                **({"ranges": _ranges(_claims(one, by_table))} if with_ranges else {}),
             }
             for one in standings
             if one.standing in (Standing.OWNED, Standing.BLOCKING)
@@ -78,6 +96,17 @@ def read_standing(store: Store, clock: Clock | None = None) -> dict[str, Any]:
             for claim in claims
         ],
     }
+
+
+def _ranges(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+    return [
+        {
+            "start": segment.key_range.start.hex(),
+            "end": segment.key_range.end.hex(),
+            "watermark": segment.watermark,
+        }
+        for segment in coverage(claims)
+    ]
 
 
 def _claims(one: TableStanding, by_table: dict[str, list[Claim]]) -> list[Claim]:

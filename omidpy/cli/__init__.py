@@ -5,11 +5,12 @@
             compact [run]|history|show|plot |
             fate [list]|summary|status|wait|cancel|fail|delete|dump|run |
             export create|run|once|status|lag|peek|dlq|replay|drop |
-            committers uploads|plan|published|verify | export-snapshot
+            committers uploads|plan|published|verify | export-snapshot | console
 
-Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and `--json`; one that asks
-no oracle does not offer `--tso`.  Exit codes: 0 done, 1 failed, 2 usage or configuration.  An error
-is one line on stderr.  A verb may have more exit codes, which its module names.
+Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and, but for `console`,
+`--json`; one that asks no oracle does not offer `--tso`.  Exit codes: 0 done, 1 failed, 2 usage or
+configuration.  An error is one line on stderr.  A verb may have more exit codes, which its module
+names.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ NOUNS: Final[Mapping[str, Noun]] = {
     "watermarks": Noun("compaction.watermarks", "watermarks"),
     "verify": Noun("store.verify", "verify"),
     "export-snapshot": Noun("files.export_snapshot", "export_snapshot"),
+    "console": Noun("console", "console"),
     "fsck": Noun("store.fsck"),
     "table": Noun("tables.table"),
     "commit-table": Noun("compaction.commit_table"),

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from omidpy.base.clock import SystemClock
-from omidpy.base.commit_facts import INVALID
 from omidpy.cli.common import (
     AsJson,
+    Metrics,
     StoreUrl,
     UnaskedTso,
-    age_s,
     opened,
     print_columns,
     print_facts,
     print_json,
     say,
 )
-from omidpy.commit.outcome import recorded_outcome, why_never_issued
-from omidpy.errors import UsageError
-from omidpy.facts.commit_table import CommitTable
-from omidpy.facts.inspection import Inspection, inspect
-from omidpy.model import MAX_VERSION, Committed, Forgotten, Timestamp, Undecided
+from omidpy.facts.inspection import inspect
+from omidpy.reports.servers import parts_of
+from omidpy.reports.transactions import (
+    as_document,
+    began_by,
+    began_text,
+    check_start_ts,
+    outcome_document,
+)
 
 app: Final = typer.Typer(help="Single transactions.", no_args_is_help=True)
 
@@ -50,14 +53,23 @@ def inspect_transaction(
     show_all: Annotated[
         bool, typer.Option("--all", help=f"List every cell, not only the first {CELLS_SHOWN}.")
     ] = False,
+    metrics: Metrics = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show its cells, the commit entry, the shadow cells and what follows.  Reads whole tables."""
+    """Show its cells, the commit entry, the shadow cells and what follows.  Reads whole tables.
+
+    With --metrics the oracle is asked who began it.
+    """
     del tso
+    for address in metrics or ():
+        parts_of(address)
     names = None if tables is None else [name for name in tables.split(",") if name]
     with opened(store, only_looks=True) as open_store:
         found = inspect(open_store, start_ts, tables=names)
+        began = began_by(open_store, start_ts, metrics) if metrics else None
     document = as_document(found, now_ms=SystemClock().wall_ms())
+    if began is not None:
+        document["began_by"] = began if as_json else began_text(began)
     if as_json:
         print_json(document)
         return
@@ -100,50 +112,12 @@ def outcome(
     Of a number at which no transaction began, so far as that is known, it says never-issued.
     """
     del tso
-    if not 0 < start_ts < MAX_VERSION:
-        raise UsageError(f"{start_ts} is no start_ts; give the one of a transaction")
+    check_start_ts(start_ts)
     with opened(store, only_looks=True) as open_store:
-        found = recorded_outcome(open_store, CommitTable(open_store), Timestamp(start_ts))
-        never = None
-        if isinstance(found, Forgotten | Undecided):
-            never = why_never_issued(open_store, Timestamp(start_ts))
-    name = type(found).__name__.lower() if never is None else "never-issued"
-    commit_ts = found.commit_ts if isinstance(found, Committed) else None
+        found, never = outcome_document(open_store, start_ts)
     if as_json:
-        print_json({"start_ts": start_ts, "outcome": name, "commit_ts": commit_ts})
+        print_json(found)
     else:
+        commit_ts = found["commit_ts"]
         detail = f": {never}" if never else "" if commit_ts is None else f" at {commit_ts}"
-        say(name + detail)
-
-
-def as_document(found: Inspection, *, now_ms: int) -> dict[str, Any]:
-    """Return an inspection as JSON values, bytes as hex."""
-    entry: int | str | None = "invalidated" if found.entry is INVALID else None
-    if isinstance(found.entry, int):
-        entry = found.entry
-    return {
-        "start_ts": found.start_ts,
-        "state": str(found.state),
-        "commit_ts": found.commit_ts,
-        "commit_entry": entry,
-        "age_s": age_s(found.start_ts, now_ms=now_ms),
-        "commit_age_s": None if found.commit_ts is None else age_s(found.commit_ts, now_ms=now_ms),
-        "low_watermark": found.low_watermark,
-        "cell_count": found.cell_count,
-        "unhealed_count": found.unhealed_count,
-        "orphan_shadow_count": found.orphan_shadow_count,
-        **({"malformed": list(found.malformed)} if found.malformed else {}),
-        "cells": [
-            {
-                "table": one.table,
-                "row": one.cell.row.hex(),
-                "family": one.cell.family.hex(),
-                "qualifier": one.cell.qualifier.hex(),
-                "version": one.cell.version,
-                "kind": one.kind,
-                "bytes": len(one.cell.value),
-                "commit_ts": one.commit_ts,
-            }
-            for one in found.cells
-        ],
-    }
+        say(found["outcome"] + detail)

@@ -90,12 +90,17 @@ def client_tls(options: Mapping[str, str], *, address: str, prefix: str = "") ->
     if "key" in given and "cert" not in given:
         raise ConfigError(f"{address}: {prefix}key= needs {prefix}cert=, its certificate")
     tls = ClientTls(**given)
-    _context(tls)
+    context_of(tls)
     return tls
 
 
 @functools.lru_cache(maxsize=16)
-def _context(tls: ClientTls) -> ssl.SSLContext:
+def context_of(tls: ClientTls) -> ssl.SSLContext:
+    """Return how a client's connections are made secure.
+
+    Raises:
+        ConfigError: a file is none of certificates.
+    """
     try:
         context = ssl.create_default_context(cafile=tls.ca)
     except (OSError, ValueError) as error:
@@ -209,7 +214,7 @@ def secured(
         Refused: it is somebody else, or speaks no TLS, or did not want us.
         OSError: the connection broke, or the handshake took too long.
     """
-    stream = TlsStream(_context(tls), server_name=tls.name or host)
+    stream = TlsStream(context_of(tls), server_name=tls.name or host)
     deadline_s = clock.monotonic_s() + timeout_s
     stream.start()
     try:

@@ -10,8 +10,8 @@ Not safe to share among threads: whoever shares it takes a lock.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable
-from typing import Final, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
 
 _PART_BYTES: Final = 64 * 1024
 _ALTERNATIVES: Final = ("URI", "DNS", "email")
@@ -88,25 +88,8 @@ class TlsStream:
         return self._leaving.read()
 
     def peer_name(self) -> str | None:
-        """Return the name in the other end's verified certificate; None without any.
-
-        It is the common name, or else the whole subject, or else the first of the alternative names
-        that is a URI, a domain or an address of mail, in this order.  It is empty if there is
-        nothing of the kind: then it is nobody in particular.
-        """
-        certificate = self._ssl.getpeercert()
-        if not certificate:
-            return None
-        groups = cast("Iterable[Iterable[tuple[str, str]]]", certificate.get("subject", ()))
-        subject = [pair for group in groups for pair in group]
-        names = [value for key, value in subject if key == "commonName" and value]
-        if names:
-            return names[-1]
-        if subject:
-            return ",".join(f"{key}={value}" for key, value in subject)
-        others = cast("Iterable[tuple[str, str]]", certificate.get("subjectAltName", ()))
-        found = {kind: value for kind, value in reversed([*others]) if value}
-        return next((found[kind] for kind in _ALTERNATIVES if kind in found), "")
+        """Return the name in the other end's verified certificate, see `name_in`; None without."""
+        return name_in(self._ssl.getpeercert())
 
     def _shake_hands(self) -> bool:
         try:
@@ -115,3 +98,27 @@ class TlsStream:
             return False
         self.is_open = True
         return True
+
+
+def name_in(certificate: Mapping[str, Any] | None) -> str | None:
+    """Return the name in a verified certificate; None without any.
+
+    It is the common name, or else the whole subject, or else the first of the alternative names
+    that is a URI, a domain or an address of mail, in this order.  It is empty if there is nothing
+    of the kind: then it is nobody in particular.
+
+    Args:
+        certificate: As `getpeercert` of Python's TLS returns it.
+    """
+    if not certificate:
+        return None
+    groups = cast("Iterable[Iterable[tuple[str, str]]]", certificate.get("subject", ()))
+    subject = [pair for group in groups for pair in group]
+    names = [value for key, value in subject if key == "commonName" and value]
+    if names:
+        return names[-1]
+    if subject:
+        return ",".join(f"{key}={value}" for key, value in subject)
+    others = cast("Iterable[tuple[str, str]]", certificate.get("subjectAltName", ()))
+    found = {kind: value for kind, value in reversed([*others]) if value}
+    return next((found[kind] for kind in _ALTERNATIVES if kind in found), "")

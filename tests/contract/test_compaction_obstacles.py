@@ -20,7 +20,6 @@ from compactor.tables.ownership import IGNORED_PREFIX, Standing, survey
 from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_long, shadow_qualifier
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
-from omidpy.cli.compaction.commit_table import count_entries
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.commit_table import (
     COMMIT,
@@ -41,6 +40,7 @@ from omidpy.facts.watermarks import (
     Watermarks,
 )
 from omidpy.model import Cell
+from omidpy.reports.commit_table import count_entries
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore

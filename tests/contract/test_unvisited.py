@@ -16,11 +16,11 @@ from compactor.pruning.standing import read_standing
 from compactor.report import RunLog
 from compactor.tables.ownership import set_ignored
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
-from omidpy.cli.store.status import collect as collect_status
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.questions import Questions
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell
+from omidpy.reports.store import collect as collect_status
 from omidpy.storage.base import Row, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World

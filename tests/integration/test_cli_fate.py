@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from omidpy.admin.table_steps import Make, Renewal
 from omidpy.base.clock import SystemClock
 from omidpy.cli import main
-from omidpy.cli.operations import fate as fate_command
 from omidpy.facts.catalog import Catalog
 from omidpy.facts.control import ControlTable
 from omidpy.facts.makers import Makers
@@ -33,6 +32,7 @@ from omidpy.fate.step import encode_step
 from omidpy.fate.table.rows import GUARD, row_of
 from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW
 from omidpy.model import Column
+from omidpy.reports import operations as reports
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import an_operation
@@ -487,7 +487,7 @@ def test_an_interrupted_command_changes_nothing(
         def interrupt(*_: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(fate_command, "Admin", partial(Admin, sleep=interrupt))
+        monkeypatch.setattr(reports, "Admin", partial(Admin, sleep=interrupt))
         monkeypatch.setattr(Fate, "wait_for", interrupt)
         for verb in ("fail", "delete", "wait"):
             code, _, err = cli(verb, going.id)

@@ -29,7 +29,7 @@ LEVELS: Final = (
     ("facts", "life", "fate", "opening"),
     ("reading", "commit", "tx"),
     ("manager", "admin", "prometheus", "recipes", "committers"),
-    ("connect", "aio", "cli", "spark", "testing", "__init__"),
+    ("connect", "aio", "reports", "console", "cli", "spark", "testing", "__init__"),
 )
 """What stands directly in `omidpy/`, folders and files, from the lowest level to the highest."""
 
@@ -190,6 +190,7 @@ HOUSES: Final = (
     "omidpy.base",
     "omidpy.cli",
     "omidpy.committers",
+    "omidpy.console",
     "omidpy.fate",
     "omidpy.recipes.export_queue",
     "omidpy.spark",
@@ -197,7 +198,7 @@ HOUSES: Final = (
     "omidpy.testing",
     "omidpy.tx",
 )
-"""Folders that have folders."""
+"""Folders that have folders, and one whose modules are rooms."""
 
 
 def rooms(house: str) -> dict[str, set[str]]:

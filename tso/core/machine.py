@@ -31,6 +31,7 @@ Source: Omid's TSO, whose retry and fence replies overtake the batches before th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil, inf
 from typing import Final, Generic, assert_never
 
@@ -61,6 +62,7 @@ from tso.core.answers import (
 from tso.core.clients import ANYBODY, NUMBER_BITS, UntilOld, is_connection, share_of
 from tso.core.engine import (
     ABORT_CONFLICT,
+    ABORT_FENCE,
     ABORT_LOW_WATERMARK,
     EVERYBODYS,
     FORGOTTEN,
@@ -227,6 +229,19 @@ class Machine(Generic[Ticket]):
     def last_issued(self) -> int:
         """The newest timestamp, which may not have left yet."""
         return self._engine.last_issued
+
+    def began(self, start_ts: int, clients: Iterable[int]) -> list[int] | None:
+        """Return who of `clients` began a transaction; None if nobody knows, or nobody did.
+
+        It may be none of them.
+        """
+        owner = self._engine.owner(start_ts)
+        if not owner or owner == EVERYBODYS:
+            return [] if owner else None
+        if owner == FORGOTTEN:
+            self._engine.settle()
+            return [one for one in clients if self._old_begins.has(one, start_ts)] or None
+        return [one for one in clients if one == owner]
 
     def tick_period_s(self, now: Now) -> float:
         """Return how long a shell may wait at most until it says `Ticked`.
@@ -466,7 +481,7 @@ class Machine(Generic[Ticket]):
                 self._look_up(ticket, Deferred(Recall.REFUSED_UNLESS_IN_TABLE, start_ts))
             else:
                 self._answer(ticket, refusal(start_ts, ABORT_LOW_WATERMARK))
-                self._metrics.count("tso.aborts")
+                self._count_refusal(ABORT_LOW_WATERMARK)
         elif start_ts <= self._decisions.forgotten_start:
             # Most likely a first request, of a transaction that took long; but also a repetition
             # that does not say so must not be decided twice.
@@ -534,8 +549,20 @@ class Machine(Generic[Ticket]):
             conflicts = tuple(CellId(cell) for cell in found)
         wait_ms = ceil(1000 * wait_s)
         self._answer(ticket, refusal(start_ts, verdict, conflicts, wait_ms=wait_ms))
+        self._count_refusal(verdict)
+
+    def _count_refusal(self, verdict: int) -> None:
+        """Tell that a commit was refused, and why."""
         self._metrics.count("tso.aborts")
-        if verdict == ABORT_RATE:
+        if verdict == ABORT_CONFLICT:
+            self._metrics.count("tso.aborts.conflict")
+        elif verdict == ABORT_LOW_WATERMARK:
+            self._metrics.count("tso.aborts.lowWatermark")
+        elif verdict == ABORT_FENCE:
+            self._metrics.count("tso.aborts.fence")
+        elif verdict == ABORT_TOO_LARGE:
+            self._metrics.count("tso.aborts.tooLarge")
+        elif verdict == ABORT_RATE:
             self._metrics.count("tso.rates.refused")
 
     def _invalidate(self, ticket: Ticket, start_ts: int, effects: list[Effect[Ticket]]) -> None:
@@ -770,7 +797,7 @@ class Machine(Generic[Ticket]):
                 if remembered:
                     return verdict_on(start_ts, remembered)
                 if result.entries[start_ts] is None and start_ts > result.prune_horizon:
-                    self._metrics.count("tso.aborts")
+                    self._count_refusal(ABORT_LOW_WATERMARK)
                     return refusal(start_ts, ABORT_LOW_WATERMARK)
                 return self._looked_up(start_ts, result)
             case Recall.INVALIDATION_FROM_MEMORY:

@@ -403,6 +403,12 @@ class Connection(asyncio.Protocol):
         return self._peer if name is None else f"{name}@{self._peer}"
 
     @property
+    def who(self) -> str:
+        """The client's name in its certificate, or else its address without the port."""
+        name = self._conversation.name
+        return self._peer.rpartition(":")[0] if name is None else name
+
+    @property
     def unsent_bytes(self) -> int:
         """How much of the answers waits for the client to read."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0

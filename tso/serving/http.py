@@ -1,5 +1,8 @@
 """Answer /metrics and /healthz, for those who watch an oracle.  Off unless asked for.
 
+Two more pages name people, as JSON: /clients says how many connections each client has, and
+/transactions/START_TS which of those connected began one.
+
 Just enough HTTP for a scraper: one request a connection, bounded in size, time and number.  Whoever
 comes takes the place of the one that has said nothing for longest, at the address that has the most
 of those, so that nobody can keep those out who ask whether the oracle is well; and /healthz waits
@@ -12,16 +15,18 @@ watches shows one that the same authority signed, whatever its role.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from omidpy.model import MAX_VERSION
 from omidpy.wire.tls import TlsStream
 from tso.serving.admission import Places
 from tso.serving.conversation import share_of_address
@@ -40,6 +45,10 @@ MAX_PAGE_COUNT: Final = 16
 REQUEST_TIMEOUT_S: Final = 5.0
 """How long a connection lasts at most, the handshake of TLS and the reading of a page included."""
 
+MAX_NAMED_CLIENTS: Final = 100
+"""Clients that /clients names, those with the most connections; more are only counted."""
+
+_TRANSACTION: Final = re.compile(rb"/transactions/([0-9]{1,19})")
 _HEAD_END: Final = b"\r\n\r\n"
 _READ_BYTES: Final = 4096
 
@@ -75,6 +84,18 @@ class PrometheusMetrics:
         if name not in self._gauges:
             self._gauges[name] = Gauge(_plain(name), name, registry=self.registry)
         self._gauges[name].set(value)
+
+
+class Company(Protocol):
+    """Who is connected; an `OracleServer`."""
+
+    def connected(self) -> dict[str, int]:
+        """Return how many connections each client has, by its name."""
+        ...
+
+    def who_began(self, start_ts: int) -> list[str] | None:
+        """Return which of those connected began a transaction; None if that is not remembered."""
+        ...
 
 
 class _NotHttp(Exception):
@@ -152,13 +173,15 @@ class _Talk:
 
 
 class HttpEndpoint:
-    """Serves the two pages."""
+    """Serves the pages."""
 
     def __init__(
         self,
         metrics: PrometheusMetrics,
         is_healthy: Callable[[], bool],
         tls: ServerTls | None = None,
+        *,
+        company: Callable[[], Company | None] = lambda: None,
     ) -> None:
         """Serve these numbers, and 200 or 503 for health.
 
@@ -166,9 +189,11 @@ class HttpEndpoint:
             metrics: The numbers.
             is_healthy: Whether the oracle answers.
             tls: How connections are made secure, looked at for each; None leaves them open.
+            company: Who is connected, while anybody can be.
         """
         self._metrics = metrics
         self._is_healthy = is_healthy
+        self._company = company
         self._tls = tls
         self._places: Places[asyncio.StreamWriter] = Places(8 * MAX_SILENT_COUNT)
         self._handshakes = asyncio.Lock()
@@ -240,12 +265,32 @@ class HttpEndpoint:
             status, body = HTTPStatus.SERVICE_UNAVAILABLE, b"too many ask for the metrics\n"
         elif words[1] == b"/metrics":
             status, kind, body = HTTPStatus.OK, CONTENT_TYPE_LATEST, self._page()
+        elif words[1] == b"/clients" or _TRANSACTION.fullmatch(words[1]):
+            status, kind, body = self._of_company(words[1])
         elif words[1] == b"/healthz":
             if self._is_healthy():
                 status, body = HTTPStatus.OK, b"ok\n"
             else:
                 status, body = HTTPStatus.SERVICE_UNAVAILABLE, b"this oracle does not answer\n"
         return _framed(status, kind, body)
+
+    def _of_company(self, path: bytes) -> tuple[HTTPStatus, str, bytes]:
+        company = self._company()
+        if company is None:
+            return HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", b"this oracle does not answer\n"
+        found: dict[str, object]
+        if (asked := _TRANSACTION.fullmatch(path)) is not None:
+            start_ts = int(asked[1])
+            known = company.who_began(start_ts) if start_ts < MAX_VERSION else None
+            found = {"start_ts": start_ts, "connected": known}
+        else:
+            counts = company.connected()
+            most = sorted(counts, key=lambda name: (-counts[name], name))[:MAX_NAMED_CLIENTS]
+            found = {
+                "count": len(counts),
+                "clients": [{"name": name, "connections": counts[name]} for name in most],
+            }
+        return HTTPStatus.OK, "application/json", json.dumps(found).encode() + b"\n"
 
     def _page(self) -> bytes:
         page: bytes = generate_latest(self._metrics.registry)

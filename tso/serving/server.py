@@ -21,6 +21,7 @@ import functools
 import logging
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar, assert_never, cast
@@ -255,6 +256,20 @@ class OracleServer:
     def is_answering(self) -> bool:
         """Say whether requests are served."""
         return not self._ended.done() and not self._flusher.is_failing
+
+    def connected(self) -> dict[str, int]:
+        """Return how many connections each client has: by its name, or else by its address."""
+        return dict(Counter(connection.who for connection in self._connections))
+
+    def who_began(self, start_ts: int) -> list[str] | None:
+        """Return which of those connected began a transaction; None if that is not remembered.
+
+        They are named as in the log.  It may be none of them.
+        """
+        found = self._machine.began(start_ts, self._clients)
+        if found is None:
+            return None
+        return sorted(one.peer for client in found for one in self._clients[client])
 
     # -- connections ---------------------------------------------------------------------------
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
-from omidpy.base.commit_facts import INVALID
-from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, opened, print_facts, print_json
-from omidpy.facts.commit_table import CommitTable
-from omidpy.storage.base import Store
+from omidpy.base.clock import SystemClock
+from omidpy.cli.common import (
+    AsJson,
+    StoreUrl,
+    UnaskedTso,
+    opened,
+    print_columns,
+    print_facts,
+    print_json,
+    say,
+)
+from omidpy.reports.commit_table import count_by_age, span_text
 
 app: Final = typer.Typer(help="The table of outcomes.", no_args_is_help=True)
 
@@ -20,32 +28,31 @@ def commit_table() -> None:
 
 
 @app.command()
-def stats(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
+def stats(
+    *,
+    store: StoreUrl,
+    tso: UnaskedTso = None,
+    by_age: Annotated[
+        bool, typer.Option("--by-age", help="Count them by how long ago they began, too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Count commits and invalidations.  Reads the whole commit table."""
     del tso
     with opened(store, only_looks=True) as open_store:
-        counted = count_entries(open_store)
+        counted = count_by_age(open_store, now_ms=SystemClock().wall_ms())
+    ages = counted["by_age"]
+    if not by_age:
+        del counted["by_age"]
     if as_json:
         print_json(counted)
-    else:
-        oldest = counted["oldest_start_ts"]
-        print_facts({**counted, "oldest_start_ts": "none" if oldest is None else oldest})
-
-
-def count_entries(store: Store) -> dict[str, int | None]:
-    """Count commits without an invalidation, and invalidations; name the oldest row.
-
-    Malformed rows are counted by themselves, where there are some.
-    """
-    entries = invalidations = malformed = 0
-    oldest: int | None = None
-    for page in CommitTable(store).scan():
-        for row in page:
-            if row.entry is INVALID:
-                invalidations += 1
-            elif row.entry is not None:
-                entries += 1
-            malformed += bool(row.complaint)
-            oldest = row.start_ts if oldest is None else min(oldest, row.start_ts)
-    counted = {"entries": entries, "invalidations": invalidations, "oldest_start_ts": oldest}
-    return {**counted, "malformed": malformed} if malformed else counted
+        return
+    counted.pop("by_age", None)
+    oldest = counted["oldest_start_ts"]
+    print_facts({**counted, "oldest_start_ts": "none" if oldest is None else oldest})
+    if by_age:
+        say("")
+        print_columns(
+            ("began", "entries", "invalidations"),
+            [(span_text(one), one["entries"], one["invalidations"]) for one in ages],
+        )

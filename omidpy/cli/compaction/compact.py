@@ -19,7 +19,6 @@ from omidpy.cli.common import (
     StoreUrl,
     TsoAddress,
     UnaskedTso,
-    moment,
     opened,
     print_columns,
     print_facts,
@@ -28,7 +27,8 @@ from omidpy.cli.common import (
 )
 from omidpy.cli.options import as_parameters, taking
 from omidpy.errors import UsageError
-from omidpy.facts.control import ControlTable
+from omidpy.reports import runs as reports
+from omidpy.reports.texts import moment
 
 if TYPE_CHECKING:
     from compactor.options import Options
@@ -185,10 +185,8 @@ def plot(
 
 def recorded(store_url: str) -> list[Any]:
     """Return the runs that a store remembers; say of which it does that cannot be read."""
-    from compactor.report import RunLog  # noqa: PLC0415 - application
-
     with opened(store_url, only_looks=True) as store:
-        runs, unreadable = RunLog(ControlTable(store)).read_all()
+        runs, unreadable = reports.recorded(store)
     for run_id in unreadable:
         say(f"the record of run {run_id} cannot be read, and is left out", err=True)
     return runs

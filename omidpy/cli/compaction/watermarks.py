@@ -12,8 +12,6 @@ from omidpy.cli.common import (
     AsJson,
     StoreUrl,
     UnaskedTso,
-    key_text,
-    moment,
     opened,
     print_columns,
     print_facts,
@@ -23,6 +21,7 @@ from omidpy.cli.common import (
 from omidpy.errors import UsageError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Watermarks
+from omidpy.reports.texts import key_text, moment
 from omidpy.storage.base import Store
 
 

@@ -12,14 +12,13 @@ Credentials come by boto3's own chain.  Progress goes to stderr, where somebody 
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import (
     AsJson,
-    moment,
     print_columns,
     print_facts,
     print_json,
@@ -30,11 +29,18 @@ from omidpy.cli.files.doctor import examine
 from omidpy.cli.files.objects import Path, with_objects
 from omidpy.cli.progress import progress_bar
 from omidpy.committers.contents import verification
-from omidpy.committers.hadoop import leftovers, rescue
-from omidpy.committers.heads.plan import Plan
-from omidpy.committers.objects.store import ObjectStore, Upload
-from omidpy.committers.places import parse_folder, parse_object
-from omidpy.committers.publishing import ending
+from omidpy.committers.hadoop import leftovers
+from omidpy.committers.objects.store import ObjectStore
+from omidpy.committers.places import parse_folder
+from omidpy.reports.jobs import (
+    half_published,
+    manifest_document,
+    resume_job,
+    roll_back_job,
+    shown,
+    upload_document,
+)
+from omidpy.reports.texts import moment
 
 app: Final = typer.Typer(help="Look after the output of jobs in S3.", no_args_is_help=True)
 uploads: Final = typer.Typer(help="Uploads that are neither completed nor aborted.")
@@ -74,7 +80,7 @@ def list_uploads(
         objects.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
     )
     if as_json:
-        print_json([_upload_document(one) for one in found])
+        print_json([upload_document(one) for one in found])
         return
     if not found:
         say(f"no uploads are left below {folder.url}")
@@ -110,12 +116,12 @@ def abort_uploads(
     if as_json:
         print_json(
             {
-                "aborted": [_upload_document(one) for one in done.aborted],
-                "gone": [_upload_document(one) for one in done.gone],
+                "aborted": [upload_document(one) for one in done.aborted],
+                "gone": [upload_document(one) for one in done.gone],
                 "planned": [
-                    {**_upload_document(one), "plan": address} for one, address in done.planned
+                    {**upload_document(one), "plan": address} for one, address in done.planned
                 ],
-                "hit": [{**_upload_document(one), "plan": address} for one, address in done.hit],
+                "hit": [{**upload_document(one), "plan": address} for one, address in done.hit],
             }
         )
         return
@@ -142,8 +148,7 @@ def list_plans(
 ) -> None:
     """Show the plans below a folder."""
     folder = parse_folder(path)
-    found = leftovers.plan_addresses(objects, folder)
-    found += rescue.magic_folders(objects, folder)
+    found = half_published(objects, folder)
     if as_json:
         print_json([{"plan": one} for one in found])
         return
@@ -160,13 +165,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a job was about to publish."""
-    if rescue.is_magic(address):
-        adopted = rescue.load(objects, address)
-        found = adopted.plan
-        more = {"tasks": adopted.tasks, "unready": adopted.unready or None}
-    else:
-        found, more = _loaded(objects, address)[0], {}
-    document = {**_plan_document(found), **more}
+    found, document = shown(objects, address)
     if as_json:
         print_json(document)
         return
@@ -197,21 +196,9 @@ def resume(
 ) -> None:
     """Finish a job whose driver has died: afterwards everything of it is visible."""
     with progress_bar("completing files") as report:
-        if rescue.is_magic(address):
-            manifest = rescue.resume(objects, address, report)
-        else:
-            manifest = ending.resume(objects, _loaded(objects, address)[0], report)
+        manifest = resume_job(objects, address, report)
     if as_json:
-        print_json(
-            {
-                "job": manifest.job_id,
-                "destination": manifest.destination,
-                "files": list(manifest.files),
-                "bytes": manifest.bytes_written,
-                "rows": manifest.rows,
-                "replaced": manifest.replaced,
-            }
-        )
+        print_json(manifest_document(manifest))
     else:
         say(
             f"job {manifest.job_id} is committed: {len(manifest.files)} files, "
@@ -229,11 +216,7 @@ def rollback(
 ) -> None:
     """Take back a job whose driver has died: afterwards nothing of it is visible."""
     with progress_bar("taking files back") as report:
-        if rescue.is_magic(address):
-            found = rescue.take_back(objects, address, report)
-        else:
-            found, etag = _loaded(objects, address)
-            ending.take_back(objects, found, etag, report)
+        found = roll_back_job(objects, address, report)
     if as_json:
         print_json({"job": found.job_id, "destination": found.folder.url, "rolled_back": True})
     else:
@@ -294,41 +277,8 @@ def doctor(objects: ObjectStore, path: Path, *, as_json: AsJson = False) -> None
     examine(objects, parse_folder(path), as_json=as_json)
 
 
-def _loaded(store: ObjectStore, address: str) -> tuple[Plan, str]:
-    bucket, key = parse_object(address)
-    return ending.load(store, f"s3://{bucket}/{key}", bucket, key)
-
-
 def _before_ms(older_than: str | None) -> int | None:
     if older_than is None:
         return None
     age_s = seconds_in(older_than, name="--older-than", may_be_zero=True)
     return int((time.time() - age_s) * 1000)
-
-
-def _upload_document(one: Upload) -> dict[str, Any]:
-    return {"key": one.key, "upload_id": one.upload_id, "started_ms": one.started_ms}
-
-
-def _plan_document(found: Plan) -> dict[str, Any]:
-    rows = [one.rows for one in found.files]
-    return {
-        "job": found.job_id,
-        "plan": found.address,
-        "destination": found.folder.url,
-        "committer": found.committer,
-        "state": found.state,
-        "created_ms": found.created_ms,
-        "bytes": sum(one.length for one in found.files),
-        "rows": None if None in rows else sum(row for row in rows if row is not None),
-        "files": [
-            {
-                "key": one.key,
-                "bytes": one.length,
-                "rows": one.rows,
-                "upload_id": one.upload_id or None,
-            }
-            for one in found.files
-        ],
-        "removes": [one.key for one in found.old],
-    }

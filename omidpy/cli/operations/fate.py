@@ -13,7 +13,6 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
-from omidpy.admin.table_steps import give_up_making
 from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import Apply, AsJson, UnaskedTso, print_json, say
 from omidpy.cli.operations.common import (
@@ -27,7 +26,6 @@ from omidpy.cli.operations.common import (
     check_known,
     opened_fates,
     parsed,
-    read,
     wanted,
 )
 from omidpy.cli.operations.run import run
@@ -37,8 +35,8 @@ from omidpy.fate.admin import Admin, Outcome, Told, repair_text
 from omidpy.fate.listing import dump_document, list_lines, summary_document, summary_lines
 from omidpy.fate.locks import UnreadableQueue
 from omidpy.fate.operation import FateId, Unreadable
-from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.view import operation_document
+from omidpy.reports.operations import administrator, read
 
 app: Final = typer.Typer(help="Operations of several steps.", no_args_is_help=True)
 
@@ -237,10 +235,7 @@ def _change(
     operation_ids = parsed(ids)
     answers: list[tuple[FateId, Told]] = []
     with opened_fates(store) as fates:
-        # Of operations in ZooKeeper nobody here knows where their tables are.
-        cells = fates.cells if isinstance(fates, TableFateStore) else None
-        before_delete = None if cells is None else partial(give_up_making, cells)
-        admin = Admin(fates, wait_s=wait_s, before_delete=before_delete)
+        admin = administrator(fates, wait_s=wait_s)
         for operation_id in operation_ids:
             told = change(admin)(operation_id)
             answers.append((operation_id, told))

@@ -23,7 +23,6 @@ from omidpy.cli.operations.common import (
     check_known,
     opened_fates,
     parsed,
-    read,
     wanted,
 )
 from omidpy.errors import FateError
@@ -32,6 +31,7 @@ from omidpy.fate.listing import clock, queue_lines
 from omidpy.fate.operation import FateId, Operation, Status
 from omidpy.fate.store import FateStore
 from omidpy.fate.view import Filter, Snapshot, View, named, operation_document, waiting_for
+from omidpy.reports.operations import read
 
 LOOK_EVERY_S = 0.5
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -12,18 +12,15 @@ from omidpy.base.words.moments import moment
 from omidpy.cli.common import opened
 from omidpy.connect import connect
 from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue import Entry, ExportQueue
+from omidpy.recipes.export_queue import ExportQueue
 
 __all__ = [
     "OptionalQueueId",
     "QueueId",
-    "entry_document",
-    "key_document",
     "key_text",
     "managed",
     "moment",
     "opened_queue",
-    "value_document",
 ]
 
 QueueId: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="The id of the queue.")]
@@ -51,30 +48,3 @@ def opened_queue(store: str, tso: str | None, queue_id: str) -> Iterator[ExportQ
 def key_text(key: bytes | None) -> str:
     """Return a key as people read it."""
     return "?" if key is None else key.decode("utf-8", errors="backslashreplace")
-
-
-def key_document(key: bytes | None) -> dict[str, Any]:
-    """Return a key as JSON has it: text, or hexadecimal where it is none."""
-    if key is None:
-        return {"key": None}
-    try:
-        return {"key": key.decode()}
-    except UnicodeDecodeError:
-        return {"key_hex": key.hex()}
-
-
-def value_document(value: Any) -> Any:
-    """Return a value as JSON can have it."""
-    return value.hex() if isinstance(value, bytes) else value
-
-
-def entry_document(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON."""
-    return {
-        **key_document(entry.key),
-        "value": value_document(entry.value),
-        "commit_ts": entry.commit_ts,
-        "ordinal": entry.ordinal,
-        "start_ts": entry.start_ts,
-        "headers": dict(entry.headers),
-    }

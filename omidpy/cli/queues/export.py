@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from omidpy.base.words.durations import seconds_in
@@ -23,19 +21,16 @@ from omidpy.cli.common import (
 from omidpy.cli.queues.common import (
     OptionalQueueId,
     QueueId,
-    entry_document,
-    key_document,
     key_text,
     managed,
     moment,
     opened_queue,
-    value_document,
 )
 from omidpy.cli.queues.run import once, run
-from omidpy.errors import NoSuchQueue, UsageError
-from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue import DeadLetter, ExportQueue, Lag
+from omidpy.errors import UsageError
+from omidpy.recipes.export_queue import ExportQueue, Lag
 from omidpy.recipes.export_queue.queue import DEFAULT_BUCKETS
+from omidpy.reports.queues import counted, entry_document, lag_document, letter_document
 
 app = typer.Typer(help="Queues of what leaves for other systems.", no_args_is_help=True)
 dlq = typer.Typer(help="Entries that were set aside.", no_args_is_help=True)
@@ -116,12 +111,12 @@ def status(
     problems: dict[str, str] = {}
     with managed(store, tso) as tm:
         if queue is None:
-            found = list(_counted(tm))
+            found = list(counted(tm))
             problems = ExportQueue.malformed(tm)
         else:
             found = [(queue, ExportQueue.open(tm, queue).counted())]
     if as_json:
-        known = [_lag_document(name, lag) for name, lag in found]
+        known = [lag_document(name, lag) for name, lag in found]
         print_json([*known, *({"queue": one, "problem": why} for one, why in problems.items())])
         return
     print_columns(
@@ -161,7 +156,7 @@ def lag(
             return
         found = opened.lag()
     if as_json:
-        print_json(_lag_document(queue, found))
+        print_json(lag_document(queue, found))
     else:
         print_columns(*_bucket_table(found))
         say(f"{found.entries} entries wait, the oldest since {_age(found)}")
@@ -342,7 +337,7 @@ def list_letters(
     with opened_queue(store, tso, queue) as opened:
         found = list(opened.dead_letters())
     if as_json:
-        print_json([_letter_document(one) for one in found])
+        print_json([letter_document(one) for one in found])
         return
     print_columns(
         ("bucket", "commit_ts", "state", "key", "reason"),
@@ -403,13 +398,6 @@ def drop_letters(
 app.command()(run)
 app.command()(once)
 app.add_typer(dlq, name="dlq")
-
-
-def _counted(tm: TransactionManager) -> Iterator[tuple[str, Lag]]:
-    """Yield every queue that there is; one that is dropped meanwhile is none."""
-    for name in ExportQueue.names(tm):
-        with contextlib.suppress(NoSuchQueue):
-            yield name, ExportQueue.open(tm, name).counted()
 
 
 def _answer(document: dict[str, Any], text: str, *, as_json: bool) -> None:
@@ -481,24 +469,6 @@ def _bucket_table(lag: Lag) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
             for one in lag.buckets
         ],
     )
-
-
-def _lag_document(name: str, lag: Lag) -> dict[str, Any]:
-    document: dict[str, Any] = msgspec.to_builtins(lag)
-    return {"queue": name, **document}
-
-
-def _letter_document(letter: DeadLetter) -> dict[str, Any]:
-    return {
-        **key_document(letter.key),
-        "value": value_document(letter.value),
-        "bucket": letter.bucket,
-        "commit_ts": letter.seq[0],
-        "ordinal": letter.seq[1],
-        "start_ts": letter.start_ts,
-        "state": letter.state,
-        "reason": letter.reason,
-    }
 
 
 def _show_live(queue: ExportQueue) -> None:

@@ -19,7 +19,6 @@ from omidpy.cli.common import (
     AsJson,
     StoreUrl,
     UnaskedTso,
-    moment,
     opened,
     print_columns,
     print_facts,
@@ -27,6 +26,7 @@ from omidpy.cli.common import (
     say,
 )
 from omidpy.errors import ConfigError, UsageError
+from omidpy.reports.texts import moment
 
 EXIT_FINDINGS: Final = 3
 

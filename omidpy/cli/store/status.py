@@ -2,108 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import typer
 
-from omidpy.base.clock import SystemClock
-from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, age_s, opened, print_facts, print_json
-from omidpy.cli.compaction.commit_table import count_entries
-from omidpy.errors import CorruptCell, OmidError
-from omidpy.facts.commit_table import COMMIT_TABLE, read_leading_low_watermark
-from omidpy.facts.control import ControlTable
-from omidpy.facts.leadership import read_lease
-from omidpy.facts.watermarks import Watermarks
-from omidpy.opening import open_oracle
-from omidpy.storage.base import Store
-
-T = TypeVar("T")
+from omidpy.cli.common import AsJson, Metrics, StoreUrl, TsoAddress, opened, print_facts, print_json
+from omidpy.reports import servers
+from omidpy.reports.store import ask_oracle, collect
+from omidpy.reports.texts import brief
 
 EXIT_FAILED: Final = 1
 
-_WANTED: Final = ("exact_delete", "multi_version_scan", "checked_changes", "table_admin")
-"""Capabilities whose lack a user notices."""
 
-
-def status(*, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False) -> None:
+def status(
+    *,
+    store: StoreUrl,
+    tso: TsoAddress = None,
+    metrics: Metrics = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the oracle, the watermarks, the tables and the size of the commit table.
 
     With --tso the oracle is asked, and an exit code of 1 says that it does not serve this store.
     """
+    for address in metrics or ():
+        servers.parts_of(address)
     with opened(store, only_looks=True) as open_store:
         found = collect(open_store)
         if tso is not None:
             asked = {**ask_oracle(open_store, tso), "asked_at": tso}
             found["oracle"] = {**(found["oracle"] or {}), **asked}
+    if metrics:
+        found["servers"] = [servers.figures(servers.look_at(address)) for address in metrics]
     if as_json:
         print_json(found)
     else:
         print_facts(described(found))
     if tso is not None and not found["oracle"]["answers"]:
         raise typer.Exit(EXIT_FAILED)
-
-
-def ask_oracle(store: Store, tso: str) -> dict[str, Any]:
-    """Say whether the oracle at `tso` answers for this store."""
-    try:
-        open_oracle(store, tso).close()
-    except OmidError as error:
-        return {"answers": False, "problem": str(error)}
-    return {"answers": True}
-
-
-def collect(store: Store) -> dict[str, Any]:
-    """Return the state of a store as JSON values."""
-    from compactor.pruning.unvisited import holding_back  # noqa: PLC0415 - application
-    from compactor.tables.ownership import survey  # noqa: PLC0415 - application
-
-    facts = Watermarks(ControlTable(store))
-    problems: list[str] = []
-
-    def readable(read: Callable[[], T]) -> T | None:
-        """Return what is read; None, and a problem more, if it cannot be."""
-        try:
-            return read()
-        except CorruptCell as error:
-            problems.append(str(error))
-            return None
-
-    low_watermark = readable(lambda: read_leading_low_watermark(store))
-    lease = readable(lambda: read_lease(store))
-    prune_horizon = readable(facts.prune_horizon)
-    collection_horizon = readable(facts.collection_horizon)
-    tables: dict[str, list[str]] = {}
-    standings = readable(lambda: survey(store, COMMIT_TABLE)) or []
-    for one in standings:
-        tables.setdefault(one.standing.value, []).append(one.name)
-    held_back_by = {one.name for one in standings if one.reason}
-    holding = readable(lambda: holding_back(store, COMMIT_TABLE, standings)) or []
-    held_back_by |= {one.table for one in holding}
-    return {
-        "store": store.url,
-        "store_id": store.store_id,
-        "lacks": [name for name in _WANTED if not getattr(store.capabilities, name)],
-        "oracle": lease
-        and {
-            "address": lease.address or None,
-            "epoch": lease.epoch,
-            "pid": lease.pid,
-            "host": lease.host,
-        },
-        "low_watermark": low_watermark and low_watermark.value,
-        "low_watermark_of": "omid" if low_watermark and low_watermark.is_omids else "omidpy",
-        "low_watermark_age_s": low_watermark
-        and age_s(low_watermark.value, now_ms=SystemClock().wall_ms()),
-        "prune_horizon": prune_horizon,
-        "collection_horizon": collection_horizon,
-        "problems": list(dict.fromkeys(problems)),
-        "tables": {
-            name: tables.get(name, []) for name in ("owned", "blocking", "ignored", "plain")
-        },
-        "held_back_by": sorted(held_back_by),
-        "commit_table": count_entries(store),
-    }
 
 
 def described(found: dict[str, Any]) -> dict[str, object]:
@@ -133,7 +69,25 @@ def described(found: dict[str, Any]) -> dict[str, object]:
         **{f"tables {name}": ", ".join(names) or "none" for name, names in found["tables"].items()},
         **({"held back by": f"{held_back_by}; see `omidpy watermarks`"} if held_back_by else {}),
         **({"cannot be read": "\n".join(found["problems"])} if found["problems"] else {}),
+        **{f"server {one['address']}": server_text(one) for one in found.get("servers", ())},
     }
+
+
+def server_text(one: dict[str, Any]) -> str:
+    """Return what a server says of itself as a line."""
+    if one["problem"]:
+        return f"cannot be asked: {one['problem']}"
+    if not one["answers"]:
+        return "stands by"
+    age = one["oldest_that_can_commit_s"]
+    flush = one["flush_s"]
+    return (
+        f"answers {one['connections']} connections; {one['commits']} commits, "
+        f"{one['refused']} refused"
+        + ("" if flush is None else f"; a flush takes {1000 * flush['p50']:.3g} ms, p99 ")
+        + ("" if flush is None else f"{1000 * flush['p99']:.3g} ms")
+        + ("" if age is None else f"; the oldest that can commit is {brief(age)} old")
+    )
 
 
 def _told(number: int | None) -> str:

@@ -15,6 +15,7 @@ from omidpy.base.words.arguments import check_table_name
 from omidpy.cli.common import Apply, AsJson, StoreUrl, UnaskedTso, opened, print_json, say
 from omidpy.errors import UsageError
 from omidpy.facts.catalog import check_ours
+from omidpy.reports.tables import table_settings
 
 Name: TypeAlias = Annotated[str, typer.Argument(help="The table.")]
 
@@ -71,15 +72,6 @@ def unset_settings(
 def settings_text(attributes: dict[str, str]) -> str:
     """Return the settings among a table's attributes, as `set` takes them."""
     return " ".join(f"{key}={value}" for key, value in table_settings(attributes).items())
-
-
-def table_settings(attributes: dict[str, str]) -> dict[str, str]:
-    """Return the settings among a table's attributes, by name."""
-    return {
-        name: attributes[attribute]
-        for name, attribute in ATTRIBUTES.items()
-        if attribute in attributes
-    }
 
 
 def _change(

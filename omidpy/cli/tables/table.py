@@ -24,15 +24,14 @@ from omidpy.cli.tables.change import create, drop, truncate
 from omidpy.cli.tables.settings import (
     set_settings,
     settings_text,
-    table_settings,
     unset_settings,
 )
 from omidpy.connect import open_oracle
 from omidpy.errors import UsageError
 from omidpy.facts.catalog import CONFLICT_LEVELS
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.facts.makers import Makers, ghost_text
 from omidpy.oracle.base import Oracle
+from omidpy.reports.tables import list_standings
 from omidpy.storage.base import Store
 
 if TYPE_CHECKING:
@@ -53,50 +52,27 @@ def table() -> None:
 def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = False) -> None:
     """List every table and what a compaction may do with it."""
     del tso
-    from compactor.pruning.unvisited import holding_back  # noqa: PLC0415 - application
-    from compactor.tables.ownership import Standing, survey  # noqa: PLC0415 - application
-
     with opened(store, only_looks=True) as open_store:
-        standings = survey(open_store, COMMIT_TABLE)
-        reasons = {
-            one.table: one.reason for one in holding_back(open_store, COMMIT_TABLE, standings)
-        }
-        ghosts = Makers(open_store).ghosts(open_store.tables())
-    reasons |= {one.name: one.reason for one in standings if one.reason}
-    reasons = {one.name: one.note for one in standings if one.note} | reasons
-    reasons |= {name: ghost_text(name, is_written=False) for name in sorted(ghosts)}
-    left_out = {one.name: sorted(one.rest) for one in standings if one.standing is Standing.OWNED}
+        found = list_standings(open_store)
     if as_json:
-        print_json(
-            [
-                {
-                    "table": one.name,
-                    "standing": one.standing.value,
-                    "families": _texts(sorted(one.families)),
-                    "families_left_out": _texts(left_out.get(one.name, ())),
-                    "reason": reasons.get(one.name, ""),
-                    "settings": table_settings(dict(one.settings)),
-                }
-                for one in standings
-            ]
-        )
+        print_json([one.document() for one in found])
     else:
         print_columns(
             ("table", "standing", ""),
             [
                 (
-                    one.name,
-                    one.standing.value,
+                    one.table,
+                    one.standing,
                     "; ".join(
                         text
                         for text in (
-                            settings_text(dict(one.settings)),
-                            reasons.get(one.name) or _without(left_out.get(one.name, ())),
+                            settings_text(dict(one.attributes)),
+                            one.reason or _without(one.families_left_out),
                         )
                         if text
                     ),
                 )
-                for one in standings
+                for one in found
             ],
         )
 

@@ -16,6 +16,7 @@ from omidpy.cli.store.verify import duration_s
 from omidpy.errors import UsageError
 
 ASK_AN_ORACLE: Final = {
+    "console",
     "doctor",
     "status",
     "verify",

@@ -44,7 +44,7 @@ from omidpy.base.cells import commit_row, encode_long
 from omidpy.base.clock import ManualClock, SystemClock
 from omidpy.base.tables import FIXED_VERSION
 from omidpy.cli import main
-from omidpy.cli.store.status import collect, described
+from omidpy.cli.store.status import described
 from omidpy.errors import CorruptCell, UsageError
 from omidpy.facts.commit_table import (
     COMMIT,
@@ -58,6 +58,7 @@ from omidpy.facts.leadership import LOCK_NAME, LeaseRecord
 from omidpy.facts.watermarks import Claim, Watermarks, sample_row
 from omidpy.fate.table.rows import DONE_PREFIX
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, KeyRange
+from omidpy.reports.store import collect
 from omidpy.storage.base import Capabilities, ProcessLock, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec.structs import replace
 
-from omidpy.model import CellId, Timestamp
+from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import AbortReason
-from omidpy.wire.messages import CommitResponse, TimestampRequest
+from omidpy.wire.messages import CommitResponse, FenceRequest, TimestampRequest
 from tests.machines.oracle_driver import Driver, commit_request, small
 from tso.core.clients import numbered
 
@@ -96,3 +98,60 @@ def test_a_connection_of_omids_clients_owns_what_it_began() -> None:
     assert driver.closed == {}
     driver.ask_as("ours", commit_request(100, []), client=numbered(3, 1, is_connection=False))
     assert driver.closed == {"ours": "another client began start_ts 100"}
+
+
+def test_whoever_watches_is_told_who_began_a_transaction() -> None:
+    """Also where the engine has forgotten it; not where nobody has begun it, nor of strangers."""
+    driver = Driver(small(begin_memory=2, old_begin_memory=200))
+    driver.ask_as("victim", TimestampRequest(), client=7)
+    for _ in range(10):
+        driver.ask_as("stranger", *[TimestampRequest()] * 100, client=8)
+        driver.ask_as("another", TimestampRequest(), client=9)
+    newest = driver.machine.last_issued
+    assert driver.machine.began(50, [7, 8, 9]) == [7]
+    assert driver.machine.began(newest, [7, 8, 9]) == [9]
+    assert driver.machine.began(newest, [7, 8]) == []
+    assert driver.machine.began(50, [8, 9]) is None
+    for never in (newest + 50, 51, 0, -50):
+        assert driver.machine.began(never, [7, 8, 9]) is None
+
+
+class Counters:
+    """Counts what is counted."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add."""
+        self.counts[name] += amount
+
+    def observe(self, name: str, value: float) -> None:
+        """Do nothing."""
+
+    def gauge(self, name: str, value: float) -> None:
+        """Do nothing."""
+
+
+def test_refusals_are_counted_by_reason() -> None:
+    """A storm of conflicts is mended by other means than transactions that take too long."""
+    driver = Driver(small(begin_memory=2, old_begin_memory=200))
+    metrics = driver.machine._metrics = Counters()
+    driver.ask_as("a", *[TimestampRequest()] * 3, client=7)
+    driver.ask_as("a", commit_request(50, [1]), client=7)
+    driver.ask_as("a", commit_request(100, [1]), client=7)
+    cells = [*range(10, 10 + driver.machine.max_commit_cells + 1)]
+    driver.ask_as("a", commit_request(150, cells), client=7)
+    counted = {name: count for name, count in metrics.counts.items() if "aborts" in name}
+    assert counted == {"tso.aborts": 2, "tso.aborts.conflict": 1, "tso.aborts.tooLarge": 1}
+    driver.ask_as("b", TimestampRequest(), client=8)
+    mine = driver.machine.last_issued
+    driver.ask_as("a", FenceRequest(TableId(5)), client=7)
+    driver.ask_as("b", commit_request(mine, [3], tables=[5]), client=8)
+    assert metrics.counts["tso.aborts.fence"] == 1
+    assert metrics.counts["tso.aborts.lowWatermark"] == 0
+    for _ in range(3):
+        driver.ask_as("flood", *[TimestampRequest()] * 200, client=9)
+        driver.ask_as("b", TimestampRequest(), client=8)
+    driver.ask_as("stranger", commit_request(200, []), client=10)
+    assert metrics.counts["tso.aborts.lowWatermark"] == 1

@@ -1,0 +1,125 @@
+"""The console's socket: where it listens, TLS, and whose certificate a client shows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from omidpy.console.app import Console
+from omidpy.console.deeds import Journal
+from omidpy.console.settings import Settings
+from omidpy.console.sources import Sources
+from omidpy.errors import ConfigError
+from omidpy.oracle.address import address_text
+from omidpy.wire.tls import name_in
+
+MAX_CONNECTIONS: Final = 100
+MAX_HEAD_BYTES: Final = 16 * 1024
+SHUTDOWN_S: Final = 5
+
+
+class _Protocol(H11Protocol):
+    """Tells who is at the other end, by the certificate that was verified."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        name = name_in(transport.get_extra_info("peercert"))
+        self.app_state = {**self.app_state, "peer": name}
+
+
+def serve(settings: Settings, sources: Sources) -> None:
+    """Answer until a signal ends that.
+
+    Raises:
+        ConfigError: the address is taken, or a file of TLS or the journal does not fit.
+    """
+    with contextlib.ExitStack() as stack:
+        context: ssl.SSLContext | None = None
+        is_operator: Callable[[str], bool] | None = None
+        if settings.tls is not None:
+            from omidpy.wire.messages import ALL_ROLES  # noqa: PLC0415 - only with TLS
+            from tso.serving.tls import ServerTls  # noqa: PLC0415 - application
+
+            tls = ServerTls(settings.tls)
+            context = tls.context
+            if tls.asks_for_certificates:
+                is_operator = lambda name: tls.roles(name) == ALL_ROLES  # noqa: E731 - one line
+        journal = None
+        if settings.journal is not None:
+            journal = stack.enter_context(contextlib.closing(Journal(settings.journal)))
+        console = Console(
+            sources,
+            journal=journal,
+            tokens=settings.tokens,
+            is_operator=is_operator,
+            is_local=settings.is_local,
+            is_secure=context is not None,
+        )
+        stack.enter_context(contextlib.closing(sources))
+        stack.callback(console.finish)
+        listening = stack.enter_context(contextlib.closing(bound(settings)))
+        sources.watch()
+        _say(listening, is_secure=context is not None)
+        server_of(console, context).run(sockets=[listening])
+
+
+def server_of(console: Console, context: ssl.SSLContext | None) -> uvicorn.Server:
+    """Return what answers for a console, with TLS if there is a context."""
+    options: dict[str, Any] = {}
+    if context is not None:
+        options["ssl_context_factory"] = lambda *_: context
+    return uvicorn.Server(
+        uvicorn.Config(
+            console.app(),
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+            **options,
+        )
+    )
+
+
+def bound(settings: Settings) -> socket.socket:
+    """Take the address that is listened to.
+
+    Raises:
+        ConfigError: it is taken, or is none of this machine.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((settings.host, settings.port))
+        listening.listen()  # so that nobody is turned away who was told where, before it is served
+    except OSError as error:
+        listening.close()
+        place = address_text((settings.host, settings.port))
+        raise ConfigError(f"--listen {place}: {error.strerror}") from error
+    return listening
+
+
+def _say(listening: socket.socket, *, is_secure: bool) -> None:
+    """Say where, for whoever waits for it; and let the log be seen."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    place = address_text(listening.getsockname()[:2])
+    scheme = "https" if is_secure else "http"
+    print(f"console at {scheme}://{place}/", file=sys.stderr, flush=True)

@@ -1,0 +1,51 @@
+"""A store as it will be once it is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, cast
+
+from omidpy.base.tables import CONTROL_TABLE
+from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.model import KeyRange
+from omidpy.storage.base import Row, Store
+
+
+def missing_tables(store: Store) -> list[str]:
+    """Return the system tables that a store has not, without which nothing can be written."""
+    existing = {schema.name for schema in store.tables()}
+    return [name for name in (COMMIT_TABLE, CONTROL_TABLE) if name not in existing]
+
+
+def as_set_up(store: Store, missing: Collection[str]) -> Store:
+    """Return a store in which the system tables that are missing read as empty."""
+    return cast("Store", _NotSetUp(store, missing)) if missing else store
+
+
+class _NotSetUp:
+    """A store as it will be once it is set up: system tables that are missing read as empty."""
+
+    def __init__(self, store: Store, missing: Collection[str]) -> None:
+        self._store = store
+        self._missing = missing
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the store has."""
+        return getattr(self._store, name)
+
+    @property
+    def store_id(self) -> str:
+        """On HBase it is made with the system tables."""
+        return "none yet"
+
+    def get(self, table: str, rows: Sequence[bytes], **options: Any) -> list[Row]:
+        """Read rows."""
+        if table in self._missing:
+            return [[] for _ in rows]
+        return self._store.get(table, rows, **options)
+
+    def scan(self, table: str, *key_range: KeyRange, **options: Any) -> Iterator[list[Row]]:
+        """Read pages."""
+        if table in self._missing:
+            return iter(())
+        return self._store.scan(table, *key_range, **options)
