@@ -167,6 +167,8 @@ class _Service:
         self._metrics: Metrics = NO_METRICS
         self._stop = asyncio.Event()
         self._server: OracleServer | None = None
+        self._is_standing_by = False
+        """Whether somebody else leads, as the store said when it was last asked."""
         # The one thread that touches store and lease; SQLite and the lease want no more.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tso-store")
 
@@ -291,7 +293,9 @@ class _Service:
         while not self._stop.is_set():
             try:
                 holder = await loop.run_in_executor(self._executor, lease.try_acquire)
+                self._is_standing_by = holder is not None
             except StorageUnavailable as error:
+                self._is_standing_by = False
                 if told is None:
                     raise
                 holder = f"nobody knows: {error}"
@@ -309,7 +313,7 @@ class _Service:
             return None
         self._metrics = metrics = PrometheusMetrics()
         tls = self._tls if self._config.has_secure_metrics else None
-        endpoint = HttpEndpoint(metrics, self._is_answering, tls)
+        endpoint = HttpEndpoint(metrics, self._is_answering, tls, is_ready=self._is_ready)
         try:
             address = await endpoint.start(*self._config.metrics)
         except OSError as error:
@@ -323,6 +327,9 @@ class _Service:
 
     def _is_answering(self) -> bool:
         return self._server is not None and self._server.is_answering
+
+    def _is_ready(self) -> bool:
+        return not self._stop.is_set() and (self._is_standing_by or self._is_answering())
 
     async def _serve(
         self, persistence: Persistence, store: Store | None, lease: AnyLease | None

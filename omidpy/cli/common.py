@@ -12,7 +12,7 @@ import typer
 
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.base.words.printable import printable
-from omidpy.errors import ConfigError
+from omidpy.errors import ConfigError, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange
 from omidpy.opening import open_store
@@ -43,6 +43,10 @@ UnaskedTso: TypeAlias = Annotated[
 ]
 """Taken by verbs that ask no oracle, since scripts give every verb the same words; not offered."""
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MetricsAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus' metrics there."),
+]
 Apply: TypeAlias = Annotated[
     bool, typer.Option("--apply", help="Do it; without this, only say what would be done.")
 ]
@@ -108,6 +112,24 @@ class _NotSetUp:
 def say(text: str, *, err: bool = False) -> None:
     """Print text, whoever wrote what is in it; `err` is for stderr."""
     typer.echo(printable(text), err=err)
+
+
+def serve_metrics(address: str) -> None:
+    """Serve what is registered with prometheus_client, in a thread, until the process ends.
+
+    Raises:
+        UsageError: the address is no HOST:PORT.
+        ConfigError: it cannot be listened on.
+    """
+    from prometheus_client import start_http_server  # noqa: PLC0415 - only where it is asked for
+
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"--metrics {address!r} is no HOST:PORT")
+    try:
+        start_http_server(int(port), host)
+    except OSError as error:
+        raise ConfigError(f"--metrics {address}: {error}") from error
 
 
 def print_json(document: Any) -> None:

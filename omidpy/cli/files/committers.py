@@ -33,8 +33,9 @@ from omidpy.committers.contents import verification
 from omidpy.committers.hadoop import leftovers, rescue
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.store import ObjectStore, Upload
-from omidpy.committers.places import parse_folder, parse_object
+from omidpy.committers.places import Folder, parse_folder, parse_object
 from omidpy.committers.publishing import ending
+from omidpy.errors import CommitterError
 
 app: Final = typer.Typer(help="Look after the output of jobs in S3.", no_args_is_help=True)
 uploads: Final = typer.Typer(help="Uploads that are neither completed nor aborted.")
@@ -138,12 +139,24 @@ def list_plans(
     objects: ObjectStore,
     path: Path,
     *,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Also say how many they are, in a file for the node exporter or at a Pushgateway.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the plans below a folder."""
+    from compactor.shell.metrics import check_target  # noqa: PLC0415 - application
+
+    check_target(metrics)
     folder = parse_folder(path)
     found = leftovers.plan_addresses(objects, folder)
     found += rescue.magic_folders(objects, folder)
+    if metrics is not None:
+        _tell(metrics, folder, len(found))
     if as_json:
         print_json([{"plan": one} for one in found])
         return
@@ -292,6 +305,21 @@ def doctor(objects: ObjectStore, path: Path, *, as_json: AsJson = False) -> None
     code 1 if no job can be committed there.
     """
     examine(objects, parse_folder(path), as_json=as_json)
+
+
+def _tell(metrics: str, folder: Folder, plan_count: int) -> None:
+    """Say how many jobs are half published."""
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only where it is asked for
+
+    from compactor.shell.metrics import send  # noqa: PLC0415 - application
+    from omidpy.prometheus import show_plans  # noqa: PLC0415 - see above
+
+    registry = CollectorRegistry()
+    show_plans(folder.url, plan_count, registry, now_s=time.time())
+    try:
+        send(metrics, registry, job="omidpy_committers")
+    except OSError as error:
+        raise CommitterError(f"no metrics in {metrics}: {error}") from error
 
 
 def _loaded(store: ObjectStore, address: str) -> tuple[Plan, str]:

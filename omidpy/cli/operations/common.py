@@ -10,11 +10,11 @@ import typer
 
 from omidpy.base.clock import SystemClock
 from omidpy.errors import FateError, UsageError
-from omidpy.fate.locks import Locks, lock_states
+from omidpy.fate.looking import look
 from omidpy.fate.operation import FateId, Status, parse_id
 from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import TableFateStore
-from omidpy.fate.view import Filter, Snapshot, snapshot
+from omidpy.fate.view import Filter, Snapshot
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.opening import open_store
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
@@ -72,17 +72,7 @@ def opened_fates(url: str) -> Iterator[FateStore]:
 
 def read(fates: FateStore) -> Snapshot:
     """Read everything that there is."""
-    # Locks first: an operation is there before its locks, and they end before it goes.
-    queues, unreadable = Locks(fates).read_queues()
-    workers = fates.worker_names()
-    now_ms = SystemClock().wall_ms()
-    return snapshot(
-        list(fates.scan()),
-        lock_states(queues),
-        workers,
-        now_ms=now_ms,
-        unreadable_queues=unreadable,
-    )
+    return look(fates, now_ms=SystemClock().wall_ms())
 
 
 def wanted(

@@ -21,7 +21,7 @@ import typer
 
 from omidpy.admin import TableTools
 from omidpy.base.words.durations import seconds_in
-from omidpy.cli.common import say
+from omidpy.cli.common import MetricsAddress, say, serve_metrics
 from omidpy.cli.operations.common import FateStoreUrl, opened_fates
 from omidpy.committers.publishing import operation as _publishing_steps  # noqa: F401 - registers them
 from omidpy.connect import connect
@@ -139,6 +139,7 @@ def run(
     poll: Annotated[
         str, typer.Option(metavar="TIME", help="How often to look for operations of others.")
     ] = "1s",
+    metrics: MetricsAddress = None,
 ) -> None:
     """Run operations until SIGTERM: those of others, and those that the dead have left."""
     logging.basicConfig(
@@ -156,6 +157,11 @@ def run(
         if isinstance(made, Environment):
             stack.enter_context(made)
         executor = Fate(made, fates, pools, lease_s=lease_s, poll_s=poll_s)
+        if metrics is not None:
+            from omidpy.prometheus import register_fate  # noqa: PLC0415 - only where asked for
+
+            register_fate(fates)
+            serve_metrics(metrics)
         stopped = stack.enter_context(told_to_stop())
         executor.start()
         say(f"running operations of {fates.url}", err=True)
