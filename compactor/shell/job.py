@@ -39,6 +39,7 @@ from compactor.shell.command import (
 )
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.schema.compaction_choices import COMPACTION
+from omidpy.base.stages import described
 from omidpy.base.words.choices import add_choices
 from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.facts.control import ControlTable
@@ -268,10 +269,12 @@ def ranges_on_spark(
             ended.add({number: Passed().with_result(result)})
             return result
 
+        run_id = tasks[0].run
+        what = f"omidpy: pass over {len(sent)} ranges of {store_url}"
         ranges = context.parallelize(sent, len(sent)).map(pass_and_count)
         try:
             with ThreadPoolExecutor(1) as thread:
-                job = thread.submit(ranges.collect)
+                job = thread.submit(_named, context, what, run_id, ranges.collect)
                 while not wait_for([job], PROGRESS_EVERY_S).done:
                     # As it is now: Spark's thread goes on adding.
                     ended_now = dict(ended.value)
@@ -335,7 +338,8 @@ class SlicesOnSpark:
         pruned = self._context.parallelize(tasks, len(tasks)).map(
             partial(prune_on_worker, self._store_url)
         )
-        return result_of(pruned.collect)
+        what = f"omidpy: prune {len(tasks)} slices of the commit table of {self._store_url}"
+        return result_of(partial(_named, self._context, what, None, pruned.collect))
 
 
 def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
@@ -349,6 +353,14 @@ def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
         return SlicePruner(store, task).run()
     finally:
         store.close()
+
+
+def _named(
+    context: SparkContext, what: str, run_id: str | None, collect: Callable[[], list[T]]
+) -> list[T]:
+    """Run Spark's tasks under a name, in the thread that asks for them: names are a thread's."""
+    with described(context, what, group=run_id):
+        return collect()
 
 
 def result_of(collect: Callable[[], list[T]]) -> list[T]:
