@@ -100,8 +100,7 @@ def test_rows_are_told_while_workers_read(
         assert max(told.row_counts) == 2
     assert list(world.control.scan(PROGRESS_PREFIX)) == []
     shown = dict(shown_jobs(context))
-    (passed,) = [group for name, group in shown.items() if "pass over 2 ranges of sqlite" in name]
-    assert bool(passed) is not is_dry_run, "the group is the run, which a rehearsal does not claim"
+    assert any("pass over 2 ranges of sqlite" in name and group for name, group in shown.items())
     if not is_dry_run:
         assert any("slices of the commit table of sqlite" in name for name in shown)
     world.store.close()
