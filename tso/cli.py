@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if config.check_config:
         print(config.as_toml())
         return 0
-    configure_logging()
+    configure_logging(config.log_format)
     connection_count = allowed_connection_count()
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -397,7 +397,8 @@ class _Service:
                 tls=_shown_tls(self._tls),
             )
             log_event(logger, logging.INFO, "memory", **_bounds(settings))
-            announce(f"listening on {address_text(address)}")
+            shown = address_text(address)
+            announce(f"listening on {shown}", "listening", address=shown)
             return await self._until_the_end(self._server)
         finally:
             await self._server.close()
@@ -416,6 +417,8 @@ class _Service:
                 f"the store did not take the last batch within {STOP_S:g} s; what was not answered "
                 "is in the commit table or never happened"
             ) from None
+        if isinstance(self._metrics, PrometheusMetrics):
+            log_event(logger, logging.INFO, "numbers", **self._metrics.counted())
         log_event(logger, logging.INFO, "stopped")
         return 0
 

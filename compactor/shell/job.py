@@ -38,6 +38,7 @@ from compactor.shell.command import (
     show,
 )
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.events import FORMATS, JSON, TEXT, check_format, configure
 from omidpy.base.schema.compaction_choices import COMPACTION
 from omidpy.base.stages import described
 from omidpy.base.words.choices import add_choices
@@ -64,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     words = parser().parse_args(arguments)
     try:
+        if check_format(words.log_format) == JSON:
+            configure(JSON)
         asked = vars(words)
         options = options_from_words(**{one.key: asked[one.key] for one in COMPACTION})
         check_targets(words.report, options)
@@ -72,7 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             check_master(words.store, context.master or "")
             report = compact_address(
-                words.store, words.tso, options, partial(executors_on_spark, context)
+                words.store,
+                words.tso,
+                options,
+                partial(executors_on_spark, context),
+                log_format=words.log_format,
             )
         finally:
             context.stop()
@@ -82,9 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report_path=words.report,
             as_json=words.json,
             is_detailed=True,
+            log_format=words.log_format,
         )
     except OmidError as error:
-        return exit_code(error)
+        return exit_code(error, words.log_format)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -110,6 +118,12 @@ def parser() -> argparse.ArgumentParser:
         help="Its oracle, to be checked.",
     )
     add_choices(made, COMPACTION)
+    made.add_argument(
+        "--log-format",
+        metavar="|".join(FORMATS),
+        default=environment("OMIDPY_LOG_FORMAT") or TEXT,
+        help=f"How progress and end are written on stderr, one event a line.  Default: {TEXT}.",
+    )
     made.add_argument("--report", metavar="FILE", help="Write the report there as JSON.")
     made.add_argument("--json", action="store_true", help="Print the report as JSON.")
     return made

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
+from omidpy.base.events import FORMATS
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.base.words.printable import printable
 from omidpy.errors import ConfigError, UsageError
@@ -43,6 +44,15 @@ UnaskedTso: TypeAlias = Annotated[
 ]
 """Taken by verbs that ask no oracle, since scripts give every verb the same words; not offered."""
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LogFormat: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        envvar="OMIDPY_LOG_FORMAT",
+        metavar="|".join(FORMATS),
+        help="How what is logged on stderr is written, one event a line.",
+    ),
+]
 MetricsAddress: TypeAlias = Annotated[
     str | None,
     typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus' metrics there."),

@@ -76,6 +76,16 @@ class PrometheusMetrics:
         """Record one value of the distribution `name`."""
         self._histogram(name).observe(value)
 
+    def counted(self) -> dict[str, int]:
+        """Return what was counted, by its names on the page."""
+        return {
+            sample.name: int(sample.value)
+            for family in self.registry.collect()
+            if family.type == "counter"
+            for sample in family.samples
+            if sample.name.endswith("_total")
+        }
+
     def _histogram(self, name: str) -> Histogram:
         if name not in self._histograms:
             self._histograms[name] = Histogram(

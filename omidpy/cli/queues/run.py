@@ -16,9 +16,11 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from omidpy.base.events import TEXT, check_format, configure, log_event
 from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import (
     AsJson,
+    LogFormat,
     MetricsAddress,
     StoreUrl,
     TsoAddress,
@@ -33,6 +35,8 @@ from omidpy.recipes.export_queue import Exporter, ExportQueue, Runner
 from omidpy.recipes.export_queue.delivery.patience import MAX_ATTEMPTS
 from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES
 from omidpy.recipes.export_queue.exporter import as_exporter, promise_of
+
+log = logging.getLogger(__name__)
 
 To: TypeAlias = Annotated[
     str | None,
@@ -110,11 +114,10 @@ def run(
     ] = "1s",
     lease: Lease = "10s",
     metrics: MetricsAddress = None,
+    log_format: LogFormat = TEXT,
 ) -> None:
     """Deliver entries until SIGTERM, and share the buckets with others who do."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    configure(check_format(log_format))
     chosen = _chosen(to, exporter, append=append, at_least_once=at_least_once, taken=taken or ())
     with ExitStack() as stack:
         tm = stack.enter_context(managed(store, tso))
@@ -136,8 +139,23 @@ def run(
         stopped = stack.enter_context(told_to_stop())
         # The signal handler sets an event, and this thread is the one that runs.
         Thread(target=_stop_after, args=(stopped, runner), daemon=True).start()
-        say(f"exporting {queue} of {tm.store.url}, {promise_of(chosen)}", err=True)
+        promise = promise_of(chosen)
+        if log_format == TEXT:
+            say(f"exporting {queue} of {tm.store.url}, {promise}", err=True)
+        else:
+            log_event(
+                log, logging.INFO, "exporting", queue=queue, store=tm.store.url, promise=promise
+            )
         runner.run()
+        tallies = runner.tally.read().values()
+        log_event(
+            log,
+            logging.INFO,
+            "stopped",
+            queue=queue,
+            omidpy_export_exported_total=sum(one.exported for one in tallies),
+            omidpy_export_failures_total=sum(one.failures for one in tallies),
+        )
 
 
 def once(
