@@ -38,7 +38,7 @@ from compactor.shell.command import (
     show,
 )
 from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.events import FORMATS, JSON, TEXT, check_format, configure
+from omidpy.base.events import FORMS, JSON, TEXT, check_format, configure
 from omidpy.base.schema.compaction_choices import COMPACTION
 from omidpy.base.stages import described
 from omidpy.base.words.choices import add_choices
@@ -120,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
     add_choices(made, COMPACTION)
     made.add_argument(
         "--log-format",
-        metavar="|".join(FORMATS),
+        metavar="|".join(FORMS),
         default=environment("OMIDPY_LOG_FORMAT") or TEXT,
         help=f"How progress and end are written on stderr, one event a line.  Default: {TEXT}.",
     )

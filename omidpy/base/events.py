@@ -23,8 +23,8 @@ from typing import Any, Final
 from omidpy.base.words.printable import printable
 from omidpy.errors import ConfigError
 
-FORMATS: Final = ("text", "json")
-TEXT, JSON = FORMATS
+FORMS: Final = ("text", "json")
+TEXT, JSON = FORMS
 
 _EVENT: Final = "event_of_line"
 _VALUES: Final = "values_of_line"
@@ -39,8 +39,8 @@ def check_format(form: str, *, name: str = "--log-format") -> str:
     Raises:
         ConfigError: it is none; it names the setting.
     """
-    if form not in FORMATS:
-        raise ConfigError(f"{name} {form!r} is neither {' nor '.join(FORMATS)}")
+    if form not in FORMS:
+        raise ConfigError(f"{name} {form!r} is neither {' nor '.join(FORMS)}")
     return form
 
 
@@ -59,7 +59,7 @@ def event_line(form: str, event: str, created_s: float, level: str, /, **values:
     """Return the line of an event.
 
     Args:
-        form: One of `FORMATS`.
+        form: One of `FORMS`.
         event: Its name.
         created_s: When it was, in seconds since 1970.
         level: How bad it is.
@@ -80,7 +80,7 @@ class EventFormatter(logging.Formatter):
     """Makes a line of a record; a sentence becomes the event `log`."""
 
     def __init__(self, form: str = TEXT) -> None:
-        """Write lines of one of `FORMATS`."""
+        """Write lines of one of `FORMS`."""
         super().__init__()
         self.form = form
 

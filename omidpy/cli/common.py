@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
-from omidpy.base.events import FORMATS
+from omidpy.base.events import FORMS
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.base.words.printable import printable
 from omidpy.errors import ConfigError, UsageError
@@ -49,7 +49,7 @@ LogFormat: TypeAlias = Annotated[
     typer.Option(
         "--log-format",
         envvar="OMIDPY_LOG_FORMAT",
-        metavar="|".join(FORMATS),
+        metavar="|".join(FORMS),
         help="How what is logged on stderr is written, one event a line.",
     ),
 ]

@@ -42,7 +42,7 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
         count = len(work.portions)
         progress(0, count)
         messages = spark.sparkContext.parallelize(work.portions, count).mapPartitions(write)
-        with described(spark, f"omidpy: export a snapshot of {store} to {work.folder}"):
+        with described(spark, f"omidpy: export a snapshot of {store} to {work.made.folder.url}"):
             found: list[TaskMessage] = messages.collect()
         progress(count, count)
         return found

@@ -503,7 +503,7 @@ def is_ready(base: str) -> bool:
     """Say whether Prometheus answers."""
     try:
         with urllib.request.urlopen(f"{base}/-/ready", timeout=5) as answer:
-            return answer.status == 200
+            return bool(answer.status == 200)
     except OSError:
         return False
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from omidpy.base import events
-from omidpy.base.events import FORMATS, JSON, TEXT, EventFormatter, check_format, event_line
+from omidpy.base.events import FORMS, JSON, TEXT, EventFormatter, check_format, event_line
 from omidpy.errors import ConfigError
 
 
@@ -43,7 +43,7 @@ def test_an_event_is_a_document_with_its_values() -> None:
     }
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FORMS)
 def test_whatever_is_said_is_one_line(form: str) -> None:
     """Sentences of several lines, tracebacks, and what would move a terminal's cursor."""
     logger, stream = logged(form)
@@ -66,7 +66,7 @@ def test_whatever_is_said_is_one_line(form: str) -> None:
 
 def test_both_forms_say_the_same() -> None:
     """By the same keys, in the same order."""
-    said = [event_line(form, "e", 0.0, "info", key="two words", n=3) for form in FORMATS]
+    said = [event_line(form, "e", 0.0, "info", key="two words", n=3) for form in FORMS]
     stamp = "1970-01-01T00:00:00.000+00:00"
     assert said[0] == f'e time={stamp} level=info key="two words" n=3'
     document = {"event": "e", "time": stamp, "level": "info", "key": "two words", "n": 3}
@@ -76,6 +76,6 @@ def test_both_forms_say_the_same() -> None:
 
 def test_a_format_that_is_none_is_refused() -> None:
     """Before anything is begun."""
-    assert [check_format(form) for form in FORMATS] == [TEXT, JSON]
+    assert [check_format(form) for form in FORMS] == [TEXT, JSON]
     with pytest.raises(ConfigError, match="'xml' is neither text nor json"):
         check_format("xml")
