@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from tests.machines.watching.names import reported_names
-from tests.machines.watching.promtool import RULES, needs_promtool, run_promtool
+from tests.machines.watching.promtool import needs_promtool, run_promtool, texts
 
 FOLDER: Final = Path(__file__).parents[2] / "deploy" / "grafana"
 NAME: Final = re.compile(r"\b(?:tso|omidpy)_[a-z_]+")
@@ -53,7 +53,8 @@ def test_dashboards_and_rules_ask_for_what_is_reported() -> None:
     asked = {name for document in shipped().values() for name in expressions(document)}
     asked |= {
         line
-        for line in RULES.read_text().splitlines()
+        for text in texts()
+        for line in text.splitlines()
         if "alert:" not in line and "name:" not in line
     }
     named = {name for text in asked for name in NAME.findall(text)}

@@ -12,7 +12,6 @@ import math
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT: Final = Path(__file__).parents[3]
-RULES: Final = ROOT / "deploy" / "prometheus" / "omidpy.rules.yml"
+RULES: Final = sorted((ROOT / "deploy" / "prometheus").glob("*.rules.yml"))
 
 needs_promtool: Final = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)"
@@ -98,10 +97,15 @@ def series_of(case: Case) -> list[dict[str, str]]:
 
 def rule_alone(alarm: str) -> str:
     """Return the file of rules with one rule of all, so that no time goes into the others."""
-    head, *rules = re.split(r"(?m)^(?= *- (?:alert|name):)", RULES.read_text("utf-8"))
-    groups = [one for one in rules if "- name:" in one]
+    (text,) = [one for one in texts() if f"- alert: {alarm}\n" in one]
+    head, group, *rules = re.split(r"(?m)^(?= *- (?:alert|name):)", text)
     (rule,) = [one for one in rules if f"- alert: {alarm}\n" in one]
-    return head + groups[0] + rule
+    return head + group + rule
+
+
+def texts() -> list[str]:
+    """Return what is in each file of rules."""
+    return [path.read_text("utf-8") for path in RULES]
 
 
 def check(case: Case, folder: Path) -> None:
@@ -145,15 +149,11 @@ def run_promtool(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def alarms_of(rules: str) -> list[str]:
-    """Return the names of the alarms in a file of rules, in their order."""
+def alarms() -> list[str]:
+    """Return the names of all alarms."""
     return [
         line.split(":", 1)[1].strip()
-        for line in rules.splitlines()
+        for text in texts()
+        for line in text.splitlines()
         if line.strip().startswith("- alert:")
     ]
-
-
-def joined(pages: Sequence[str]) -> str:
-    """Return several pages as one."""
-    return "\n".join(pages)

@@ -198,7 +198,7 @@ COMPARED: Final[dict[str, Callable[[float, float], bool]]] = {
 }
 
 SINCE: Final = r"(time\(\) - )?(\w+) (>|==) ([\d.e]+)(?: or absent\((\w+)\))?"
-RULES: Final = RUNBOOK.parents[2] / "deploy/prometheus/omidpy.rules.yml"
+RULES: Final = RUNBOOK.parents[2] / "deploy/prometheus/compaction.rules.yml"
 
 FIRING: Final[dict[str, dict[str, Any]]] = {
     "OmidpyCompactionMissing": {"now_s": NOW_S - 27 * 3600},
