@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from omidpy.errors import ConfigError
 
@@ -73,7 +73,8 @@ def uninstrument(manager: TransactionManager | OfAsyncio) -> None:
 
 
 def _session(manager: TransactionManager | OfAsyncio) -> Session:
-    blocking: TransactionManager = getattr(manager, "blocking", manager)
+    of_asyncio = getattr(manager, "blocking", None)
+    blocking = cast("TransactionManager", manager if of_asyncio is None else of_asyncio)
     return blocking.session
 
 

@@ -71,13 +71,13 @@ def attributes_of(span: ReadableSpan) -> dict[str, Any]:
 def parent_of(span: ReadableSpan) -> int:
     """Return the id of the span around it."""
     assert span.parent is not None
-    return span.parent.span_id
+    return int(span.parent.span_id)
 
 
 def id_of(span: ReadableSpan) -> int:
     """Return its own id."""
     assert span.context is not None
-    return span.context.span_id
+    return int(span.context.span_id)
 
 
 @pytest.mark.usefixtures("_caller")
