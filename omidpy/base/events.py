@@ -101,10 +101,13 @@ class EventFormatter(logging.Formatter):
 
 
 def configure(form: str, level: int = logging.INFO) -> None:
-    """Send every log record of the process to stderr, a line each.  Only a program does this."""
+    """Send every log record of the process to stderr, a line each.  Only a program does this.
+
+    Where somebody has configured logging already, that stands.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(EventFormatter(form))
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def text_of(value: object) -> str:

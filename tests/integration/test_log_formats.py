@@ -122,6 +122,21 @@ def test_a_compaction_logs_documents(server: ServerProcess) -> None:
     assert [one["event"] for one in events(said)][-1] == "compaction-failed"
 
 
+@pytest.mark.parametrize(
+    "words", [("compact",), ("fate", "run"), ("export", "run", "q", "--to", "jsonl:x")]
+)
+def test_a_format_that_is_none_is_refused(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a store is opened, as what was asked wrongly."""
+    from omidpy.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--store", f"sqlite:///{tmp_path}/none.db", "--log-format", "xml"])
+    assert ended.value.code == 2
+    assert "'xml' is neither text nor json" in capsys.readouterr().err
+
+
 def test_an_oracle_logs_documents_and_ends_with_its_numbers(server: ServerProcess) -> None:
     """Every line of it, from the first one to the last."""
     with closing(TcpOracle(address_of(server))) as oracle:
