@@ -220,7 +220,11 @@ class TransactionManager(Alone):
                 "a transaction begins inside the block of %s, and is independent of it", around[-1]
             )
         asked_s, since_s = self.session.clock.monotonic_s(), self.session.tally.now_s()
-        begun = self.oracle.begin(hold_s=hold_s)
+        if (tracing := self.session.tracing) is None:
+            begun = self.oracle.begin(hold_s=hold_s)
+        else:
+            with tracing.span("begin", hold_s=hold_s):
+                begun = self.oracle.begin(hold_s=hold_s)
         self.session.tally.began(since_s)
         snapshot = self.session.reader.open(begun, asked_s=asked_s)
         max_age_s = self.oracle.max_transaction_age_s

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Protocol
 
-from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -24,7 +24,12 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from omidpy.base.client_metrics import BOUNDS_S, ClientMetrics, Latencies
+from omidpy.base.clock import SystemClock
 from omidpy.errors import UsageError
+from omidpy.fate.listing import counted, oldest_s
+from omidpy.fate.looking import look
+from omidpy.fate.store import FateStore
+from omidpy.fate.view import Snapshot
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue import ExportQueue, Lag, Runner
@@ -104,6 +109,99 @@ def register_export(
     return collector
 
 
+def register_fate(
+    fates: FateStore,
+    registry: CollectorRegistry = REGISTRY,
+    *,
+    prefix: str = DEFAULT_PREFIX,
+) -> Collector:
+    """Let a registry show the operations of a store, whoever runs them.
+
+    Args:
+        fates: The operations, which are read whenever the registry is.
+        registry: Where; without it, prometheus_client's own.
+        prefix: Begins the names of the metrics.
+
+    Returns:
+        What `registry.unregister` takes, to end it.
+
+    Raises:
+        UsageError: the registry has metrics of these names.
+
+    Cost: as `omidpy fate summary`, with each reading of the registry.
+    """
+    collector = _FateCollector(fates, prefix)
+    try:
+        registry.register(collector)
+    except ValueError as error:
+        raise UsageError(
+            f"the registry has metrics {prefix}_fate_... already ({error}); give these operations "
+            "another prefix=, or unregister the other ones' collector"
+        ) from error
+    return collector
+
+
+def show_plans(folder: str, plan_count: int, registry: CollectorRegistry, *, now_s: float) -> None:
+    """Let a registry show how many jobs have begun to publish in a folder, and have not ended.
+
+    Args:
+        folder: Its address.
+        plan_count: How many plans are in it, as `omidpy committers plan list` finds them.
+        registry: Where; one of its own for each look.
+        now_s: When that was, in seconds since 1970.
+    """
+    half = Gauge(
+        "omidpy_committers_half_published",
+        "jobs that have begun to publish, and have not ended",
+        ["folder"],
+        registry=registry,
+    )
+    half.labels(folder).set(plan_count)
+    looked = Gauge(
+        "omidpy_committers_looked_timestamp_seconds",
+        "when somebody looked for them",
+        ["folder"],
+        registry=registry,
+    )
+    looked.labels(folder).set(now_s)
+
+
+class _FateCollector(Collector):
+    def __init__(self, fates: FateStore, prefix: str) -> None:
+        self._fates = fates
+        self._prefix = f"{prefix}_fate"
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield what says the names; nothing is read for that."""
+        return self._metrics(None)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric as it is now."""
+        return self._metrics(look(self._fates, now_ms=SystemClock().wall_ms()))
+
+    def _metrics(self, found: Snapshot | None) -> Iterator[Metric]:
+        operations = GaugeMetricFamily(
+            f"{self._prefix}_operations", "operations that are kept", labels=["kind", "status"]
+        )
+        oldest = GaugeMetricFamily(
+            f"{self._prefix}_oldest_seconds",
+            "for how long the oldest operation that has not ended is there",
+            labels=["kind"],
+        )
+        unreadable = GaugeMetricFamily(
+            f"{self._prefix}_unreadable", "operations, and queues for locks, that cannot be read"
+        )
+        if found is not None:
+            for (kind, status), count in counted(found).items():
+                operations.add_metric([kind, status], count)
+            for kind, seconds in oldest_s(found).items():
+                oldest.add_metric([kind], seconds)
+            unreadable.add_metric([], len(found.unreadable) + len(found.unreadable_queues))
+        yield operations
+        yield oldest
+        yield unreadable
+
+
 class _ExportCollector(Collector):
     def __init__(self, queue: ExportQueue, runner: Runner, prefix: str) -> None:
         self._queue = queue
@@ -125,10 +223,14 @@ class _ExportCollector(Collector):
             ("entries", "entries that wait", "entries"),
             ("dead_letters", "entries that were set aside", "dead_letters"),
             ("lease_epoch", "how often the bucket changed hands", "epoch"),
+            ("owned", "1 if a worker exports the bucket, else 0", "owner"),
+            ("stopped", "1 if the bucket goes no further, else 0", "stopped"),
         ):
             gauge = GaugeMetricFamily(f"{self._prefix}_{name}", meaning, labels=labels)
             for one in buckets:
-                gauge.add_metric([self._queue.id, str(one.bucket)], getattr(one, field))
+                value = getattr(one, field)
+                number = value if isinstance(value, int) else int(bool(value))
+                gauge.add_metric([self._queue.id, str(one.bucket)], number)
             yield gauge
         age = GaugeMetricFamily(
             f"{self._prefix}_lag_seconds", "age of the oldest entry that waits", labels=labels

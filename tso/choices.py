@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
+from omidpy.base.events import FORMS, TEXT
 from omidpy.base.words.choices import Choice
 from omidpy.wire.messages import DEFAULT_PORT
 from tso.core.engine import map_bytes
@@ -77,6 +78,7 @@ ORACLE: Final = (
     _asked("begins-per-s", f"begins of one name, the same; default {NO_LIMIT}", "N", NO_LIMIT),
     _asked("commits-per-s", f"commits of one name, the same; default {NO_LIMIT}", "N", NO_LIMIT),
     _asked("max-transaction-age", "older transactions cannot commit", "15m"),
+    _asked("log-format", f"default {TEXT}; one event a line", "|".join(FORMS), TEXT),
     _asked("accept-clock", "believe a clock far above the last timestamp"),
     _asked(
         "initial-timestamp",

@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if config.check_config:
         print(config.as_toml())
         return 0
-    configure_logging()
+    configure_logging(config.log_format)
     connection_count = allowed_connection_count()
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -167,6 +167,8 @@ class _Service:
         self._metrics: Metrics = NO_METRICS
         self._stop = asyncio.Event()
         self._server: OracleServer | None = None
+        self._is_standing_by = False
+        """Whether somebody else leads, as the store said when it was last asked."""
         # The one thread that touches store and lease; SQLite and the lease want no more.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tso-store")
 
@@ -291,7 +293,9 @@ class _Service:
         while not self._stop.is_set():
             try:
                 holder = await loop.run_in_executor(self._executor, lease.try_acquire)
+                self._is_standing_by = holder is not None
             except StorageUnavailable as error:
+                self._is_standing_by = False
                 if told is None:
                     raise
                 holder = f"nobody knows: {error}"
@@ -309,7 +313,13 @@ class _Service:
             return None
         self._metrics = metrics = PrometheusMetrics()
         tls = self._tls if self._config.has_secure_metrics else None
-        endpoint = HttpEndpoint(metrics, self._is_answering, tls, company=lambda: self._server)
+        endpoint = HttpEndpoint(
+            metrics,
+            self._is_answering,
+            tls,
+            is_ready=self._is_ready,
+            company=lambda: self._server,
+        )
         try:
             address = await endpoint.start(*self._config.metrics)
         except OSError as error:
@@ -323,6 +333,9 @@ class _Service:
 
     def _is_answering(self) -> bool:
         return self._server is not None and self._server.is_answering
+
+    def _is_ready(self) -> bool:
+        return not self._stop.is_set() and (self._is_standing_by or self._is_answering())
 
     async def _serve(
         self, persistence: Persistence, store: Store | None, lease: AnyLease | None
@@ -390,7 +403,8 @@ class _Service:
                 tls=_shown_tls(self._tls),
             )
             log_event(logger, logging.INFO, "memory", **_bounds(settings))
-            announce(f"listening on {address_text(address)}")
+            shown = address_text(address)
+            announce(f"listening on {shown}", "listening", address=shown)
             return await self._until_the_end(self._server)
         finally:
             await self._server.close()
@@ -409,6 +423,8 @@ class _Service:
                 f"the store did not take the last batch within {STOP_S:g} s; what was not answered "
                 "is in the commit table or never happened"
             ) from None
+        if isinstance(self._metrics, PrometheusMetrics):
+            log_event(logger, logging.INFO, "numbers", **self._metrics.counted())
         log_event(logger, logging.INFO, "stopped")
         return 0
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
+from omidpy.base.events import TEXT, check_format
 from omidpy.base.words.choices import words_of
 from omidpy.base.words.durations import EXAMPLES, duration_ms
 from omidpy.base.words.sizes import EXAMPLES as EXAMPLE_SIZES
@@ -63,6 +64,7 @@ class Config:
     commits_per_s: int = NO_LIMIT
     max_transaction_age_ms: int | None = None
     """None: as the history of the store has it, see `Inherited.transaction_age_ms`."""
+    log_format: str = TEXT
     accept_clock: bool = False
     initial_timestamp: int | None = None
     """Where to go on on a store whose last timestamp nobody recorded."""
@@ -233,6 +235,7 @@ def _checked(words: Mapping[str, Any]) -> Config:
         begins_per_s=_rate("begins-per-s", words["begins_per_s"]) or NO_LIMIT,
         commits_per_s=_rate("commits-per-s", words["commits_per_s"]) or NO_LIMIT,
         max_transaction_age_ms=age_ms(age, name="--max-transaction-age") if age else None,
+        log_format=check_format(_text(words, "log-format")),
         accept_clock=_flag("accept-clock", words["accept_clock"]),
         initial_timestamp=_timestamp(words["initial_timestamp"]),
         tls_cert=files["tls-cert"],

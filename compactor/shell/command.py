@@ -16,8 +16,9 @@ from compactor.report import Report
 from compactor.run.environment import Environment, Executors
 from compactor.run.plan import run
 from compactor.shell.display import details, shown_progress, summary
-from compactor.shell.metrics import check_target, export
+from compactor.shell.metrics import JOB, check_target, export, values_of
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.events import JSON, TEXT, event_line
 from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.opening import open_oracle, open_store
 from omidpy.storage.base import Store
@@ -37,7 +38,12 @@ MakeExecutors: TypeAlias = Callable[[Store, Clock], Executors]
 
 
 def compact_address(
-    store_url: str, tso: str | None, options: Options, make_executors: MakeExecutors
+    store_url: str,
+    tso: str | None,
+    options: Options,
+    make_executors: MakeExecutors,
+    *,
+    log_format: str = TEXT,
 ) -> Report:
     """Open a store, make sure that `tso` serves it, and compact it once.
 
@@ -47,6 +53,7 @@ def compact_address(
             the low watermark is read from the store in any case.
         options: What to do.
         make_executors: Makes what carries out the tasks.
+        log_format: How its progress is written, see `omidpy/base/events.py`.
     """
     clock = SystemClock()
     store = open_store(store_url, must_exist=True)
@@ -58,7 +65,7 @@ def compact_address(
             )
         asked = NOBODY if tso is None else ask_oracle(store, tso)
         executors = make_executors(store, clock)
-        with shown_progress(clock) as progress:
+        with shown_progress(clock, log_format) as progress:
             environment = Environment(
                 clock=clock,
                 execute_ranges=executors.ranges,
@@ -107,6 +114,7 @@ def show(
     report_path: str | None,
     as_json: bool,
     is_detailed: bool = False,
+    log_format: str = TEXT,
 ) -> int:
     """Write the report to its file, and to stdout as JSON or for a person; return the exit code.
 
@@ -117,11 +125,22 @@ def show(
         export(options.metrics, report, exit_code=code, now_s=time.time())
     if report_path is not None:
         Path(report_path).write_text(report.json() + "\n", encoding="utf-8")
-    if is_detailed or report.seconds >= LONG_RUN_S:
+    if log_format == JSON:
+        say_end(report, exit_code=code)
+    elif is_detailed or report.seconds >= LONG_RUN_S:
         for line in details(report):
             print(f"compaction: {line}", file=sys.stderr, flush=True)
     print(report.json() if as_json else summary(report), flush=True)
     return code
+
+
+def say_end(report: Report, *, exit_code: int) -> None:
+    """Write how a run has ended as an event, by the names of its metrics."""
+    now_s = time.time()
+    values = values_of(report, exit_code=exit_code, now_s=now_s)
+    known = {f"{JOB}_{name}": value for name, value in values.items() if value is not None}
+    line = event_line(JSON, "compaction-done", now_s, "info", dry_run=report.dry_run, **known)
+    print(line, file=sys.stderr, flush=True)
 
 
 def check_targets(report_path: str | None, options: Options) -> None:
@@ -141,7 +160,10 @@ def exit_code_of(report: Report, options: Options) -> int:
     return EXIT_HELD_BACK if report.laggards else EXIT_DONE
 
 
-def exit_code(error: OmidError) -> int:
+def exit_code(error: OmidError, log_format: str = TEXT) -> int:
     """Say on stderr, in one line, what went wrong; return the exit code for it."""
-    print(f"error: {error}", file=sys.stderr, flush=True)
+    line = f"error: {error}"
+    if log_format == JSON:
+        line = event_line(JSON, "compaction-failed", time.time(), "error", error=error)
+    print(line, file=sys.stderr, flush=True)
     return EXIT_USAGE if isinstance(error, UsageError | ConfigError) else EXIT_FAILED

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from compactor.report import Held, Report
 from omidpy.base.clock import Clock
+from omidpy.base.events import JSON, TEXT, event_line
 
 if TYPE_CHECKING:
     from compactor.ranges.progress import Passed
@@ -47,16 +48,47 @@ class LineProgress:
             return
         self._last_s = now_s
         self._ended_at = total if is_end else 0
-        rate = passed.rows / max(now_s - self._started_s, 0.001)
+        self.tell(done, total, passed, passed.rows / max(now_s - self._started_s, 0.001))
+
+    def tell(self, done: int, total: int, passed: Passed, rows_per_s: float) -> None:
+        """Write how far the run is."""
         self.note(
             f"{done} of {total} ranges, {passed.rows:,} rows, {passed.cells:,} cells, "
-            f"{size_text(passed.size_bytes)}, {passed.healed:,} healed, {rate:,.0f} rows/s"
+            f"{size_text(passed.size_bytes)}, {passed.healed:,} healed, {rows_per_s:,.0f} rows/s"
         )
 
 
+class EventProgress(LineProgress):
+    """The same as events, each of which is one document of JSON."""
+
+    def note(self, text: str) -> None:
+        """Write one event."""
+        self._write("compaction-note", message=text)
+
+    def tell(self, done: int, total: int, passed: Passed, rows_per_s: float) -> None:
+        """Write one event."""
+        self._write(
+            "compaction-progress",
+            ranges_done=done,
+            ranges=total,
+            rows=passed.rows,
+            cells=passed.cells,
+            bytes=passed.size_bytes,
+            cells_healed=passed.healed,
+            rows_per_s=round(rows_per_s),
+        )
+
+    def _write(self, event: str, **values: object) -> None:
+        created_s = self._clock.wall_ms() / 1000
+        print(event_line(JSON, event, created_s, "info", **values), file=self._stream, flush=True)
+
+
 @contextmanager
-def shown_progress(clock: Clock) -> Iterator[RunProgress]:
+def shown_progress(clock: Clock, log_format: str = TEXT) -> Iterator[RunProgress]:
     """Show a run on stderr for as long as the block lasts."""
+    if log_format == JSON:
+        yield EventProgress(clock, sys.stderr)
+        return
     if not sys.stderr.isatty():
         yield LineProgress(clock, sys.stderr)
         return

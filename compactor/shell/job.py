@@ -38,7 +38,9 @@ from compactor.shell.command import (
     show,
 )
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.events import FORMS, JSON, TEXT, check_format, configure
 from omidpy.base.schema.compaction_choices import COMPACTION
+from omidpy.base.stages import described
 from omidpy.base.words.choices import add_choices
 from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.facts.control import ControlTable
@@ -63,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     words = parser().parse_args(arguments)
     try:
+        if check_format(words.log_format) == JSON:
+            configure(JSON)
         asked = vars(words)
         options = options_from_words(**{one.key: asked[one.key] for one in COMPACTION})
         check_targets(words.report, options)
@@ -71,7 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             check_master(words.store, context.master or "")
             report = compact_address(
-                words.store, words.tso, options, partial(executors_on_spark, context)
+                words.store,
+                words.tso,
+                options,
+                partial(executors_on_spark, context),
+                log_format=words.log_format,
             )
         finally:
             context.stop()
@@ -81,9 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report_path=words.report,
             as_json=words.json,
             is_detailed=True,
+            log_format=words.log_format,
         )
     except OmidError as error:
-        return exit_code(error)
+        return exit_code(error, words.log_format)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -109,6 +118,12 @@ def parser() -> argparse.ArgumentParser:
         help="Its oracle, to be checked.",
     )
     add_choices(made, COMPACTION)
+    made.add_argument(
+        "--log-format",
+        metavar="|".join(FORMS),
+        default=environment("OMIDPY_LOG_FORMAT") or TEXT,
+        help=f"How progress and end are written on stderr, one event a line.  Default: {TEXT}.",
+    )
     made.add_argument("--report", metavar="FILE", help="Write the report there as JSON.")
     made.add_argument("--json", action="store_true", help="Print the report as JSON.")
     return made
@@ -268,10 +283,12 @@ def ranges_on_spark(
             ended.add({number: Passed().with_result(result)})
             return result
 
+        run_id = tasks[0].run
+        what = f"omidpy: pass over {len(sent)} ranges of {store_url}"
         ranges = context.parallelize(sent, len(sent)).map(pass_and_count)
         try:
             with ThreadPoolExecutor(1) as thread:
-                job = thread.submit(ranges.collect)
+                job = thread.submit(_named, context, what, run_id, ranges.collect)
                 while not wait_for([job], PROGRESS_EVERY_S).done:
                     # As it is now: Spark's thread goes on adding.
                     ended_now = dict(ended.value)
@@ -335,7 +352,8 @@ class SlicesOnSpark:
         pruned = self._context.parallelize(tasks, len(tasks)).map(
             partial(prune_on_worker, self._store_url)
         )
-        return result_of(pruned.collect)
+        what = f"omidpy: prune {len(tasks)} slices of the commit table of {self._store_url}"
+        return result_of(partial(_named, self._context, what, None, pruned.collect))
 
 
 def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
@@ -349,6 +367,14 @@ def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
         return SlicePruner(store, task).run()
     finally:
         store.close()
+
+
+def _named(
+    context: SparkContext, what: str, run_id: str | None, collect: Callable[[], list[T]]
+) -> list[T]:
+    """Run Spark's tasks under a name, in the thread that asks for them: names are a thread's."""
+    with described(context, what, group=run_id):
+        return collect()
 
 
 def result_of(collect: Callable[[], list[T]]) -> list[T]:

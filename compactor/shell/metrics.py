@@ -67,12 +67,26 @@ def export(target: str, report: Report, *, exit_code: int, now_s: float) -> None
     """
     registry = registry_of(report, exit_code=exit_code, now_s=now_s)
     try:
-        if is_gateway(target):
-            push_to_gateway(target, job=JOB, registry=registry, timeout=PUSH_TIMEOUT_S)
-        else:
-            write_to_textfile(target, registry)
+        send(target, registry, job=JOB)
     except OSError as error:
         print(f"compaction: no metrics in {target}: {error}", file=sys.stderr, flush=True)
+
+
+def send(target: str, registry: CollectorRegistry, *, job: str) -> None:
+    """Put the numbers of a registry in the place of those that were there: a file, or a gateway.
+
+    Args:
+        target: A file for the node exporter, or the URL of a Pushgateway.
+        registry: The numbers.
+        job: Under which name a gateway keeps them.
+
+    Raises:
+        OSError: nobody took them.
+    """
+    if is_gateway(target):
+        push_to_gateway(target, job=job, registry=registry, timeout=PUSH_TIMEOUT_S)
+    else:
+        write_to_textfile(target, registry)
 
 
 def registry_of(report: Report, *, exit_code: int, now_s: float) -> CollectorRegistry:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from omidpy.base.events import FORMS
 from omidpy.base.words.printable import printable
-from omidpy.errors import ConfigError
+from omidpy.errors import ConfigError, UsageError
 from omidpy.opening import open_store
 from omidpy.reports.opened import as_set_up, missing_tables
 from omidpy.storage.address import init_command
@@ -49,6 +50,19 @@ Metrics: TypeAlias = Annotated[
     ),
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+LogFormat: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--log-format",
+        envvar="OMIDPY_LOG_FORMAT",
+        metavar="|".join(FORMS),
+        help="How what is logged on stderr is written, one event a line.",
+    ),
+]
+MetricsAddress: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus' metrics there."),
+]
 Apply: TypeAlias = Annotated[
     bool, typer.Option("--apply", help="Do it; without this, only say what would be done.")
 ]
@@ -84,6 +98,24 @@ def opened(store_url: str, *, only_looks: bool = False) -> Iterator[Store]:
 def say(text: str, *, err: bool = False) -> None:
     """Print text, whoever wrote what is in it; `err` is for stderr."""
     typer.echo(printable(text), err=err)
+
+
+def serve_metrics(address: str) -> None:
+    """Serve what is registered with prometheus_client, in a thread, until the process ends.
+
+    Raises:
+        UsageError: the address is no HOST:PORT.
+        ConfigError: it cannot be listened on.
+    """
+    from prometheus_client import start_http_server  # noqa: PLC0415 - only where it is asked for
+
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"--metrics {address!r} is no HOST:PORT")
+    try:
+        start_http_server(int(port), host)
+    except OSError as error:
+        raise ConfigError(f"--metrics {address}: {error}") from error
 
 
 def print_json(document: Any) -> None:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from omidpy.base.tracing import Tracing
 from omidpy.base.within import within
 from omidpy.facts.commit_table import CommitTable
 from omidpy.model import Timestamp
@@ -74,6 +75,8 @@ class Completion:
     shadow_cells: Mapping[str, Sequence[RowMutation]]
     leftovers: Mapping[str, Sequence[RowMutation]] = field(default_factory=dict)
     """What is of no use to anybody once the transaction has committed."""
+    trace: object = None
+    """Behind which span it is done, see `omidpy/base/tracing.py`."""
 
 
 class PostCommitter(Protocol):
@@ -105,9 +108,18 @@ class Completer:
         self._store = store
         self._commit_table = commit_table
         self._on_step = on_step
+        self.tracing: Tracing | None = None
 
     def complete(self, batch: Sequence[Completion]) -> None:
         """Complete transactions; a failure is logged and leaves their commit entries."""
+        if self.tracing is None:
+            self._complete(batch)
+            return
+        before = [one.trace for one in batch if one.trace is not None]
+        with self.tracing.following("post_commit", before, transactions=len(batch)):
+            self._complete(batch)
+
+    def _complete(self, batch: Sequence[Completion]) -> None:
         shadow_cells = _together(completion.shadow_cells for completion in batch)
         leftovers = _together(completion.leftovers for completion in batch)
         try:

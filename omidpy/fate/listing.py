@@ -17,6 +17,7 @@ import msgspec
 
 from omidpy.errors import CorruptCell
 from omidpy.fate.locks import LockState
+from omidpy.fate.operation import FINISHED
 from omidpy.fate.step import stored_step
 from omidpy.fate.view import UNKNOWN, Filter, Snapshot, View, named, operation_document
 
@@ -166,6 +167,22 @@ def _counts(found: Snapshot) -> tuple[Counter[str], Counter[str], Counter[str]]:
         Counter(one.name for one in operations),
         Counter(view.step for view in found.views if view.step),
     )
+
+
+def counted(found: Snapshot) -> dict[tuple[str, str], int]:
+    """Return how many operations there are of each kind and status, as a summary counts them."""
+    operations = [view.operation for view in found.views]
+    return dict(Counter((one.name or UNKNOWN, str(one.status)) for one in operations))
+
+
+def oldest_s(found: Snapshot) -> dict[str, float]:
+    """Return for how many seconds the oldest operation of each kind has been under way."""
+    oldest: dict[str, float] = {}
+    for view in found.views:
+        if view.operation.status not in FINISHED:
+            kind = view.operation.name or UNKNOWN
+            oldest[kind] = max(oldest.get(kind, 0.0), view.running_ms(found.now_ms) / 1000)
+    return oldest
 
 
 def _listed(names: Collection[str]) -> str:

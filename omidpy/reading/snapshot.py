@@ -26,6 +26,7 @@ from typing import Final, TypeAlias, cast
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import CommitEntry
+from omidpy.base.tracing import Tracing
 from omidpy.errors import NoSuchTable, SnapshotTooOld
 from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
@@ -111,6 +112,7 @@ class SnapshotReader:
         self.clock = clock
         self.owes = owes
         self.on_healed = on_healed
+        self.tracing: Tracing | None = None
         self._plain: PlainVersions | None = None
 
     def is_plain(self, version: int) -> bool:
@@ -176,7 +178,10 @@ class Snapshot:
         versions are too new, 1 more for the horizon once the snapshot is older than
         `HORIZON_FREE_AGE_S`.
         """
-        return self._read(table, rows, columns, {})
+        if (tracing := self._reader.tracing) is None:
+            return self._read(table, rows, columns, {})
+        with tracing.span("read", table=table, rows=len(rows), start_ts=self.start_ts):
+            return self._read(table, rows, columns, {})
 
     def _read(
         self,
@@ -283,6 +288,22 @@ class Snapshot:
 
         Cost: 1 RPC a page, and what `read` says for the page as a whole.
         """
+        pages = self._scan(table, key_range, columns, reverse=reverse, page_rows=page_rows)
+        if (tracing := self._reader.tracing) is None:
+            yield from pages
+            return
+        with tracing.apart("read", table=table, start_ts=self.start_ts):
+            yield from pages
+
+    def _scan(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        *,
+        reverse: bool,
+        page_rows: int,
+    ) -> Iterator[Page]:
         if self._reader.pairing is not None:
             pages = self._pages_of_pairs(
                 self._reader.pairing,

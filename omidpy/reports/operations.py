@@ -7,25 +7,15 @@ from functools import partial
 from omidpy.admin.table_steps import give_up_making
 from omidpy.base.clock import SystemClock
 from omidpy.fate.admin import Admin
-from omidpy.fate.locks import Locks, lock_states
+from omidpy.fate.looking import look
 from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import TableFateStore
-from omidpy.fate.view import Snapshot, snapshot
+from omidpy.fate.view import Snapshot
 
 
 def read(fates: FateStore) -> Snapshot:
     """Read everything that there is."""
-    # Locks first: an operation is there before its locks, and they end before it goes.
-    queues, unreadable = Locks(fates).read_queues()
-    workers = fates.worker_names()
-    now_ms = SystemClock().wall_ms()
-    return snapshot(
-        list(fates.scan()),
-        lock_states(queues),
-        workers,
-        now_ms=now_ms,
-        unreadable_queues=unreadable,
-    )
+    return look(fates, now_ms=SystemClock().wall_ms())
 
 
 def administrator(fates: FateStore, *, wait_s: float) -> Admin:

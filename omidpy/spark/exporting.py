@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from omidpy.base.stages import described
 from omidpy.connect import connect
 from omidpy.recipes.export_queue.delivery.portions import Portion, Possession, read
 from omidpy.recipes.export_queue.entries.codecs import codec_named
@@ -65,7 +66,8 @@ def export_once(
                     delivered.add(_deliver(group, make_exporter, store, tso, codec, batch_bytes))
 
             groups = [portions[number::count] for number in range(count)]
-            spark.sparkContext.parallelize(groups, count).foreachPartition(deliver)
+            with described(spark, f"omidpy: deliver the queue {queue} of {store}"):
+                spark.sparkContext.parallelize(groups, count).foreachPartition(deliver)
             possession.acknowledge(end_ts)
             return int(delivered.value)
         finally:

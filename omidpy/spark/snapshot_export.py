@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from omidpy.base.stages import described
 from omidpy.committers.snapshots import Portion, Run, Work, write_portion
 from omidpy.committers.values import TaskMessage
 from omidpy.connect import connect
@@ -41,7 +42,8 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
         count = len(work.portions)
         progress(0, count)
         messages = spark.sparkContext.parallelize(work.portions, count).mapPartitions(write)
-        found: list[TaskMessage] = messages.collect()
+        with described(spark, f"omidpy: export a snapshot of {store} to {work.made.folder.url}"):
+            found: list[TaskMessage] = messages.collect()
         progress(count, count)
         return found
 

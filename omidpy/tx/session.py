@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, cast
 from omidpy.base.callers.runners import Runner
 from omidpy.base.client_metrics import Tally
 from omidpy.base.clock import Clock
+from omidpy.base.tracing import Tracing
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import (
     IN_A_FILE,
@@ -85,6 +86,7 @@ class Session:
         outcomes: Finds out what became of a transaction.
         post_committer: Writes shadow cells.
         tally: Counts.
+        tracing: Makes spans; None: nobody wants any.
     """
 
     def __init__(
@@ -114,13 +116,14 @@ class Session:
         self.on_step: Callable[[str], None] = on_step or _no_step
         self.generation = 0
         self.tally = Tally()
+        self.tracing: Tracing | None = None
         self.control = ControlTable(store)
         self.watermarks = Watermarks(self.control)
         commit_table = CommitTable(store)
         self.outcomes = OutcomeFinder(store, commit_table, oracle, clock)
-        completer = Completer(store, commit_table, self._reach_step)
+        self._completer = Completer(store, commit_table, self._reach_step)
         self.post_committer: PostCommitter = _post_committer(
-            post_commit, completer, is_remote=store.capabilities.remote
+            post_commit, self._completer, is_remote=store.capabilities.remote
         )
         # Where shadow cells are left to others, these would find none to write.
         may_write = post_commit != "none" and isinstance(oracle, WritesCells)
@@ -138,6 +141,10 @@ class Session:
         self.publishing: Callable[[], Publishing] = publishing or _no_publishing
         """Publishes to object stores."""
         self._ambient: ContextVar[tuple[Joinable, ...]] = ContextVar("ambient", default=())
+
+    def trace_by(self, tracing: Tracing | None) -> None:
+        """Let transactions make spans from now on; None: no more."""
+        self.tracing = self.reader.tracing = self._completer.tracing = tracing
 
     # -- blocks --------------------------------------------------------------------------------
 

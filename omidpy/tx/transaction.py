@@ -405,7 +405,12 @@ class Transaction(Alone):
         if batch:
             self._snapshot.has_sent_cells = True
             self._session.on_step("before-flush")
-            self._session.store.write(batch)
+            if (tracing := self._session.tracing) is None:
+                self._session.store.write(batch)
+            else:
+                tables = sorted(batch)
+                with tracing.span("flush", start_ts=self.start_ts, tables=tables):
+                    self._session.store.write(batch)
             self._session.on_step("flushed")
         self._buffer.acknowledge()
 
@@ -554,7 +559,11 @@ class Transaction(Alone):
         self._check_no_savepoint()
         self._commit_since_s = self._session.tally.now_s()
         try:
-            self._commit()
+            if (tracing := self._session.tracing) is None:
+                self._commit()
+            else:
+                with tracing.span("commit", start_ts=self.start_ts):
+                    self._commit()
         except (TransactionAborted, CommitOutcomeUnknown) as error:
             self._session.tally.not_committed(error)
             raise
@@ -577,7 +586,12 @@ class Transaction(Alone):
         # From here on the outcome is open until the oracle answers: whatever interrupts this
         # thread must not leave a transaction that looks as if it could be rolled back.
         self.status = TransactionStatus.UNKNOWN
-        verdict = self._decide(self._cell_ids())
+        cell_ids = self._cell_ids()
+        if (tracing := self._session.tracing) is None:
+            verdict = self._decide(cell_ids)
+        else:
+            with tracing.span("decide", start_ts=self.start_ts, cells=len(cell_ids)):
+                verdict = self._decide(cell_ids)
         if isinstance(verdict, CommitGranted):
             self._committed(verdict.commit_ts)
             return
@@ -712,7 +726,11 @@ class Transaction(Alone):
 
     def _complete(self, shadow_cells: WriteBatch) -> None:
         leftovers = {} if self._parts is None else self._parts.leftovers()
-        self._session.post_committer.submit(Completion(self.start_ts, shadow_cells, leftovers))
+        tracing = self._session.tracing
+        here = None if tracing is None else tracing.here()
+        self._session.post_committer.submit(
+            Completion(self.start_ts, shadow_cells, leftovers, here)
+        )
 
     def _roll_back(self) -> None:
         """Take the cells back.  A failure is logged: readers ignore tentative cells anyway."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,6 +169,23 @@ def test_a_plan_is_found_shown_and_ended(
     assert bucket.uploads() == []
     assert "finished or taken back" in call(capsys, "plan", verb, address, code=1)
     assert "no job has begun" in text(capsys, "plan", "list", path)
+
+
+def test_plans_are_counted_for_whoever_watches(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """In a file for the node exporter, which is 0 again once the job is ended."""
+    address = dead_job(bucket, at=2)
+    path = f"s3://{bucket.name}/out"
+    numbers = tmp_path / "plans.prom"
+    for count in (1, 0):
+        call(capsys, "plan", "list", path, "--metrics", str(numbers))
+        shown = f'omidpy_committers_half_published{{folder="{path}"}} {count}.0'
+        assert shown in numbers.read_text()
+        if count:
+            call(capsys, "plan", "resume", address)
+    error = call(capsys, "plan", "list", path, "--metrics", str(tmp_path), code=2)
+    assert "--metrics" in error
 
 
 def test_a_committed_job_is_finished_and_not_taken_back(

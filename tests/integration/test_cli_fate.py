@@ -6,12 +6,14 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import textwrap
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -601,6 +603,21 @@ def test_the_daemon_runs_what_others_submit(
     assert running.end(signal.SIGTERM) == 0
     assert (tmp_path / "left").exists()
     assert fates.worker_names() == {}
+
+
+def test_the_daemon_serves_the_numbers_of_all_operations(
+    fates: TableFateStore, tmp_path: Path, daemon: StartDaemon
+) -> None:
+    """Those that a summary counts; an address that is none ends it."""
+    made(fates, Status.FAILED, name="SHOP", finished_ms=2_000)
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    running = daemon("--metrics", f"127.0.0.1:{port}")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LONGEST_S) as answer:
+        page = answer.read().decode()
+    assert 'omidpy_fate_operations{kind="SHOP",status="FAILED"} 1.0' in page
+    assert "omidpy_fate_unreadable 0.0" in page
+    assert running.end(signal.SIGTERM) == 0
 
 
 def test_a_daemon_that_is_told_to_stop_gives_its_operations_back(

@@ -20,6 +20,7 @@ from omidpy.codec import INT64
 from omidpy.errors import NoSuchTable, TransactionAborted, UsageError, WriteConflict
 from omidpy.manager import TransactionManager
 from tests.machines.processes import LONGEST_S, ROOT, tso_server
+from tests.machines.watching.spark import shown_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -232,6 +233,20 @@ def test_a_frame_is_written_whole(spark: SparkSession, world: World) -> None:
             for _, at in cells.values()
         }
     assert len(times) == 1, "one transaction has one time"
+
+
+def test_jobs_have_names_in_the_ui(spark: SparkSession, world: World) -> None:
+    """By the format and in a transaction; what the user does beside it has none."""
+    import omidpy.spark
+
+    accounts(spark, 3).write.format("omidpy").options(**world.options()).mode("append").save()
+    with world.tm.begin() as tx:
+        omidpy.spark.write(accounts(spark, 3), tx, "t", COLUMNS, key=KEY)
+    spark.sparkContext.parallelize([1]).count()
+    names = [name for name, _ in shown_jobs(spark.sparkContext)]
+    assert "omidpy: write a frame to a table" in names
+    assert "omidpy: write a frame to table t" in names
+    assert "" in names
 
 
 def test_a_task_that_fails_is_run_again(spark: SparkSession, world: World, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from tests.integration.test_spark_job import needs_spark
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
+from tests.machines.watching.spark import shown_jobs
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -98,4 +99,8 @@ def test_rows_are_told_while_workers_read(
         assert len(of_running) > 2, told.updates
         assert max(told.row_counts) == 2
     assert list(world.control.scan(PROGRESS_PREFIX)) == []
+    shown = dict(shown_jobs(context))
+    assert any("pass over 2 ranges of sqlite" in name and group for name, group in shown.items())
+    if not is_dry_run:
+        assert any("slices of the commit table of sqlite" in name for name in shown)
     world.store.close()

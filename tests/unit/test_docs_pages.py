@@ -49,6 +49,7 @@ def test_the_page_of_metrics_lists_those_of_the_code() -> None:
 
     import omidpy
     from omidpy import prometheus
+    from omidpy.fate.table.store import TableFateStore
     from omidpy.recipes.export_queue import ExportQueue
     from tso.serving.http import PrometheusMetrics
 
@@ -57,6 +58,8 @@ def test_the_page_of_metrics_lists_those_of_the_code() -> None:
         prometheus.register(tm, client)
         queue = ExportQueue.create(tm, "q", buckets=1)
         prometheus.register_export(queue, queue.runner(print), client)
+        prometheus.register_fate(TableFateStore(tm.store), client)
+        prometheus.show_plans("s3://b/f", 0, client, now_s=0.0)
         found = list(client.collect())
     metrics = PrometheusMetrics()
     for path in SOURCES:

@@ -143,6 +143,8 @@ class Machine(Generic[Ticket]):
         """Whether a client ever came that may plant invalidations by itself.  The shell says so."""
         self._settings = settings
         self._metrics = metrics
+        self.max_age_ms: Final = settings.max_transaction_age_ms
+        """How old a transaction may be that commits."""
         self.max_commit_cells: Final = settings.max_commit_cells
         """How many cells and tables one commit may have."""
         limits = settings.limits
@@ -163,6 +165,7 @@ class Machine(Generic[Ticket]):
             last_issued=inherited.epoch,
         )
         self._away = self._age.away
+        self._age_watermark = inherited.epoch
         self._samples = SampleLog(inherited.samples)
         self._decisions = Decisions(
             settings.decision_memory,
@@ -224,6 +227,18 @@ class Machine(Generic[Ticket]):
     def held_back(self) -> HeldBack | None:
         """Which transaction the low watermark waits for, beyond the age of all others."""
         return self._age.held_back(elapsed_ms=self._elapsed_ms)
+
+    @property
+    def map_age_ms(self) -> float | None:
+        """How old a transaction may be before the conflict map has forgotten too much for it.
+
+        As old as by the settings, unless the map was turned over in less time; None where
+        timestamps only count, so that they tell no time.
+        """
+        if self._settings.timestamps != "world":
+            return None
+        lead_ms = (self._engine.low_watermark - self._age_watermark) / TIMESTAMPS_PER_MS
+        return max(self._settings.max_transaction_age_ms - max(lead_ms, 0), 0)
 
     @property
     def last_issued(self) -> int:
@@ -394,7 +409,9 @@ class Machine(Generic[Ticket]):
     def _tick(self, now: Now) -> None:
         """Let the watermark age, and keep the ceiling ahead of the clock while there is demand."""
         self._age.observe(elapsed_ms=self._elapsed_ms, last_issued=self._engine.last_issued)
-        self._engine.raise_low_watermark(self._age.target(elapsed_ms=self._elapsed_ms))
+        aged = self._age.target(elapsed_ms=self._elapsed_ms)
+        self._age_watermark = max(aged, self.epoch)
+        self._engine.raise_low_watermark(aged)
         self._wants_sample = self._samples.is_due(self._elapsed_ms)
         if self.rates is not None:
             self.rates.pass_time(self._now_s)

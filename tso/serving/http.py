@@ -1,12 +1,16 @@
-"""Answer /metrics and /healthz, for those who watch an oracle.  Off unless asked for.
+"""Answer /metrics, /healthz, /livez and /readyz, for those who watch an oracle.  Off unless asked.
+
+    /healthz   200 while this instance leads and its store takes what it decides
+    /readyz    the same, or it stands by and the store says who leads: it is of use to somebody
+    /livez     200 while anything is answered here at all: to end the process would help nobody
 
 Two more pages name people, as JSON: /clients says how many connections each client has, and
 /transactions/START_TS which of those connected began one.
 
 Just enough HTTP for a scraper: one request a connection, bounded in size, time and number.  Whoever
 comes takes the place of the one that has said nothing for longest, at the address that has the most
-of those, so that nobody can keep those out who ask whether the oracle is well; and /healthz waits
-for no /metrics, whose pages are long.
+of those, so that nobody can keep those out who ask whether the oracle is well; and the short pages
+wait for no /metrics, which is long.
 
 With TLS it is that of the clients' port, see `tls.py`: where clients show a certificate, whoever
 watches shows one that the same authority signed, whatever its role.
@@ -31,6 +35,7 @@ from omidpy.wire.tls import TlsStream
 from tso.serving.admission import Places
 from tso.serving.conversation import share_of_address
 from tso.serving.log import log_event
+from tso.serving.numbers import COUNTERS, DISTRIBUTIONS, MEANINGS
 from tso.serving.tls import TLS_BYTE, ServerTls
 
 logger = logging.getLogger(__name__)
@@ -49,6 +54,7 @@ MAX_NAMED_CLIENTS: Final = 100
 """Clients that /clients names, those with the most connections; more are only counted."""
 
 _TRANSACTION: Final = re.compile(rb"/transactions/([0-9]{1,19})")
+_PAGES: Final = b"/metrics, /healthz, /readyz or /livez\n"
 _HEAD_END: Final = b"\r\n\r\n"
 _READ_BYTES: Final = 4096
 
@@ -59,30 +65,47 @@ class PrometheusMetrics:
     """A `Metrics` whose numbers a scraper can read.  `tso.commits` becomes `tso_commits_total`."""
 
     def __init__(self) -> None:
-        """Start with no metric; each appears when it is first reported."""
+        """Start with what is counted at 0, and no gauge; each appears when it is first reported."""
         self.registry = CollectorRegistry()
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
+        for name in COUNTERS:
+            self.count(name, 0)
+        for name in DISTRIBUTIONS:
+            self._histogram(name)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add `amount` to the counter `name`."""
         if name not in self._counters:
-            self._counters[name] = Counter(_plain(name), name, registry=self.registry)
+            self._counters[name] = Counter(_plain(name), _meaning(name), registry=self.registry)
         self._counters[name].inc(amount)
 
     def observe(self, name: str, value: float) -> None:
         """Record one value of the distribution `name`."""
+        self._histogram(name).observe(value)
+
+    def counted(self) -> dict[str, int]:
+        """Return what was counted, by its names on the page."""
+        return {
+            sample.name: int(sample.value)
+            for family in self.registry.collect()
+            if family.type == "counter"
+            for sample in family.samples
+            if sample.name.endswith("_total")
+        }
+
+    def _histogram(self, name: str) -> Histogram:
         if name not in self._histograms:
             self._histograms[name] = Histogram(
-                _plain(name), name, buckets=_BUCKETS, registry=self.registry
+                _plain(name), _meaning(name), buckets=_BUCKETS, registry=self.registry
             )
-        self._histograms[name].observe(value)
+        return self._histograms[name]
 
     def gauge(self, name: str, value: float) -> None:
         """Set the gauge `name`."""
         if name not in self._gauges:
-            self._gauges[name] = Gauge(_plain(name), name, registry=self.registry)
+            self._gauges[name] = Gauge(_plain(name), _meaning(name), registry=self.registry)
         self._gauges[name].set(value)
 
 
@@ -181,6 +204,7 @@ class HttpEndpoint:
         is_healthy: Callable[[], bool],
         tls: ServerTls | None = None,
         *,
+        is_ready: Callable[[], bool] | None = None,
         company: Callable[[], Company | None] = lambda: None,
     ) -> None:
         """Serve these numbers, and 200 or 503 for health.
@@ -189,10 +213,12 @@ class HttpEndpoint:
             metrics: The numbers.
             is_healthy: Whether the oracle answers.
             tls: How connections are made secure, looked at for each; None leaves them open.
+            is_ready: Whether it answers, or could take over; None: whether it answers.
             company: Who is connected, while anybody can be.
         """
         self._metrics = metrics
         self._is_healthy = is_healthy
+        self._is_ready = is_ready or is_healthy
         self._company = company
         self._tls = tls
         self._places: Places[asyncio.StreamWriter] = Places(8 * MAX_SILENT_COUNT)
@@ -258,7 +284,7 @@ class HttpEndpoint:
 
     def _response(self, head: bytes, *, may_be_page: bool) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
-        status, kind, body = HTTPStatus.NOT_FOUND, "text/plain", b"/metrics or /healthz\n"
+        status, kind, body = HTTPStatus.NOT_FOUND, "text/plain", _PAGES
         if words[0] != b"GET" or len(words) != 3:
             status, body = HTTPStatus.METHOD_NOT_ALLOWED, b"GET only\n"
         elif words[1] == b"/metrics" and not may_be_page:
@@ -267,11 +293,10 @@ class HttpEndpoint:
             status, kind, body = HTTPStatus.OK, CONTENT_TYPE_LATEST, self._page()
         elif words[1] == b"/clients" or _TRANSACTION.fullmatch(words[1]):
             status, kind, body = self._of_company(words[1])
-        elif words[1] == b"/healthz":
-            if self._is_healthy():
-                status, body = HTTPStatus.OK, b"ok\n"
-            else:
-                status, body = HTTPStatus.SERVICE_UNAVAILABLE, b"this oracle does not answer\n"
+        elif (problem := self._problem(words[1])) is not None:
+            is_well = not problem
+            status = HTTPStatus.OK if is_well else HTTPStatus.SERVICE_UNAVAILABLE
+            body = b"ok\n" if is_well else problem
         return _framed(status, kind, body)
 
     def _of_company(self, path: bytes) -> tuple[HTTPStatus, str, bytes]:
@@ -292,7 +317,16 @@ class HttpEndpoint:
             }
         return HTTPStatus.OK, "application/json", json.dumps(found).encode() + b"\n"
 
+    def _problem(self, page: bytes) -> bytes | None:
+        """Return what is wrong, by a page about that: empty if nothing is, None: no such page."""
+        if page == b"/healthz":
+            return b"" if self._is_healthy() else b"this oracle does not answer\n"
+        if page == b"/readyz":
+            return b"" if self._is_ready() else b"this oracle neither answers nor stands by\n"
+        return b"" if page == b"/livez" else None
+
     def _page(self) -> bytes:
+        self._metrics.gauge("tso.answering", self._is_healthy())
         page: bytes = generate_latest(self._metrics.registry)
         return page
 
@@ -305,6 +339,10 @@ def _framed(status: HTTPStatus, kind: str, body: bytes) -> bytes:
         "Connection: close",
     )
     return "\r\n".join(lines).encode() + _HEAD_END + body
+
+
+def _meaning(name: str) -> str:
+    return MEANINGS.get(name, name)
 
 
 def _plain(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Log lines that a person reads and a machine splits: `event key=value key="some value"`.
+"""The daemon's log: one event a line, as `omidpy/base/events.py` writes them.
 
 A daemon's log must not hold up what it tells about.  Lines are written by a thread of their own, so
 that a pipe that nobody reads stops the log and not the oracle; and what a hostile client makes us
@@ -12,9 +12,7 @@ there is a reserve for lines that were not heard for long.
 
 from __future__ import annotations
 
-import datetime as dt
 import io
-import json
 import logging
 import os
 import re
@@ -27,7 +25,7 @@ from contextlib import suppress
 from queue import Full, Queue
 from typing import Final, TextIO
 
-from omidpy.base.words.printable import printable
+from omidpy.base.events import JSON, TEXT, EventFormatter, event_line, event_record, text_of
 
 MAX_LINES_PER_S: Final = 50
 MAX_BURST_LINES: Final = 500
@@ -55,12 +53,9 @@ MAX_WAITING_LINES: Final = 1000
 LAST_LINES_S: Final = 1.0
 """How long the end of the process waits for its last lines to be read."""
 
-_PLAIN: Final = re.compile(r"[\w.:/@+-]+")
 _NUMBERS: Final = re.compile(r"\d+")
 _CAUSE_LENGTH: Final = 80
 _KIND: Final = "kind_of_line"
-_IS_EVENT: Final = "is_event"
-"""Attribute of records that `log_event` made; all others are sentences."""
 
 
 def log_event(
@@ -75,23 +70,26 @@ def log_event(
         about: Whose share of all lines this is one of; None is nobody's.
         values: What is said of it.  A `reason`, but for its numbers, tells causes apart.
     """
-    text = " ".join([event, *(f"{k}={_text(v)}" for k, v in values.items())])
+    text = " ".join([event, *(f"{k}={text_of(v)}" for k, v in values.items())])
     reason = _NUMBERS.sub("#", str(values.get("reason", ""))[:_CAUSE_LENGTH])
     kind = (event, reason, about)
-    logger.log(level, "%s", text, extra={_IS_EVENT: True, _KIND: kind})
+    logger.log(level, "%s", text, extra={**event_record(event, values), _KIND: kind})
 
 
-def configure_logging() -> None:
+def configure_logging(form: str = TEXT) -> None:
     """Send every log record of the process to stderr, a line each.  Only a daemon does this."""
     handler = PatientHandler(sys.stderr)
-    handler.setFormatter(_EventFormatter())
+    handler.setFormatter(EventFormatter(form))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
-def announce(line: str) -> None:
-    """Print a line that others wait for, behind what was logged before it."""
+def announce(line: str, event: str, **values: object) -> None:
+    """Print a line that others wait for, behind what was logged before it; in JSON as an event."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, PatientHandler):
+            form = getattr(handler.formatter, "form", TEXT)
+            if form == JSON:
+                line = event_line(form, event, time.time(), "info", **values)
             handler.say(line)
             return
     print(line, file=sys.stderr, flush=True)
@@ -183,14 +181,18 @@ class PatientHandler(logging.Handler):
             return
         try:
             if self._lost_count:
-                lost = f"count={self._lost_count}"
-                self._lines.put_nowait(_line("log-lines-lost", record, lost))
+                self._lines.put_nowait(self._lost_line(record))
                 self._lost_count = 0
             self._lines.put_nowait(self.format(record))
         except Full:
             self._lost_count += 1
         except Exception:  # noqa: BLE001 - a line that cannot be made must not end the oracle
             self.handleError(record)
+
+    def _lost_line(self, record: logging.LogRecord) -> str:
+        made = self.formatter
+        writer = made if isinstance(made, EventFormatter) else EventFormatter()
+        return writer.line("log-lines-lost", record, {"count": self._lost_count})
 
     def say(self, line: str) -> None:
         """Take a line as it is."""
@@ -226,30 +228,3 @@ def _writer_of(stream: TextIO) -> Callable[[str], object]:
             rest = rest[os.write(number, rest) :]
 
     return write
-
-
-class _EventFormatter(logging.Formatter):
-    """Put time and level behind the event; a sentence becomes the event `log`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
-        if hasattr(record, _IS_EVENT) and record.exc_info is None:
-            event, _, values = message.partition(" ")
-        else:
-            event, values = "log", f"logger={record.name} message={_text(message)}"
-            if record.exc_info is not None:
-                values += f" traceback={_text(self.formatException(record.exc_info))}"
-        return _line(event, record, values)
-
-
-def _line(event: str, record: logging.LogRecord, values: str) -> str:
-    moment = dt.datetime.fromtimestamp(record.created, dt.UTC)
-    stamp = moment.isoformat(timespec="milliseconds")
-    return f"{event} time={stamp} level={record.levelname.lower()} {values}".rstrip()
-
-
-def _text(value: object) -> str:
-    text = str(value)
-    if _PLAIN.fullmatch(text):
-        return text
-    return printable(json.dumps(text, ensure_ascii=False))

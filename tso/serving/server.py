@@ -278,6 +278,8 @@ class OracleServer:
         self._connections.add(connection)
         self._last_left.clear()
         dropped = self._places.come(connection, connection.share)
+        if dropped is not None:
+            self._metrics.count("tso.connections.refused")
         if dropped is connection:
             return f"there are {self._places.count} connections already"
         if dropped is not None:
@@ -290,6 +292,7 @@ class OracleServer:
             connection, connection.share, is_operator=connection.is_operator
         )
         if refusal is not None:
+            self._metrics.count("tso.connections.refused")
             connection.abort(refusal)
             return
         if not connection.asks_to_invalidate:
@@ -634,10 +637,17 @@ class OracleServer:
             self._told_about_clock = True
             lead_ms = self._machine.time.rejected_lead_ms
             log_event(logger, logging.ERROR, "clock-leapt", lead_ms=lead_ms, action="not-believed")
+        self._metrics.gauge("tso.epoch", self._machine.epoch)
         self._metrics.gauge("tso.connections", len(self._connections))
+        self._metrics.gauge("tso.connectionLimit", self._places.count)
         self._metrics.gauge("tso.queueLength", self._machine.queue_length)
         self._metrics.gauge("tso.maxTimestamp", self._machine.last_issued)
         self._metrics.gauge("tso.lowWatermark", self._machine.low_watermark)
+        self._metrics.gauge("tso.transactionAge.seconds", self._machine.max_age_ms / 1000)
+        if (map_age_ms := self._machine.map_age_ms) is not None:
+            self._metrics.gauge("tso.mapAge.seconds", map_age_ms / 1000)
+        lead_s = self._machine.time.rejected_lead_ms / 1000
+        self._metrics.gauge("tso.clock.rejectedLead.seconds", lead_s)
         self._tell_who_holds()
         if self._lease is not None and self._lease.needs_renewal and not self._flusher.is_busy:
             self._worker.hand_over(self._lease.renew_if_due, self._renewed)

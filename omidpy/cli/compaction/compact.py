@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
+from omidpy.base.events import JSON, TEXT, check_format, configure
 from omidpy.base.schema.compaction_choices import COMPACTION
 from omidpy.cli.common import (
     AsJson,
+    LogFormat,
     StoreUrl,
     TsoAddress,
     UnaskedTso,
@@ -26,7 +28,7 @@ from omidpy.cli.common import (
     say,
 )
 from omidpy.cli.options import as_parameters, taking
-from omidpy.errors import UsageError
+from omidpy.errors import OmidError, UsageError
 from omidpy.reports import runs as reports
 from omidpy.reports.texts import moment
 
@@ -65,6 +67,7 @@ def run(
     report: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the report there as JSON.")
     ] = None,
+    log_format: LogFormat = TEXT,
     as_json: AsJson = False,
 ) -> None:
     """Compact a store once, in this process: for stores that one process reads in minutes.
@@ -76,12 +79,21 @@ def run(
     from compactor.shell.command import (  # noqa: PLC0415 - application
         check_targets,
         compact_address,
+        exit_code,
         show,
     )
 
+    if check_format(log_format) == JSON:
+        configure(JSON)
     check_targets(report, options)
-    done = compact_address(store, tso, options, executors_here)
-    raise typer.Exit(show(done, options, report_path=report, as_json=as_json))
+    try:
+        done = compact_address(store, tso, options, executors_here, log_format=log_format)
+    except OmidError as error:
+        if log_format == TEXT:
+            raise  # who runs every verb says so
+        raise typer.Exit(exit_code(error, log_format)) from None
+    code = show(done, options, report_path=report, as_json=as_json, log_format=log_format)
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -31,7 +31,8 @@ from omidpy.cli.progress import progress_bar
 from omidpy.committers.contents import verification
 from omidpy.committers.hadoop import leftovers
 from omidpy.committers.objects.store import ObjectStore
-from omidpy.committers.places import parse_folder
+from omidpy.committers.places import Folder, parse_folder
+from omidpy.errors import CommitterError
 from omidpy.reports.jobs import (
     half_published,
     manifest_document,
@@ -144,11 +145,23 @@ def list_plans(
     objects: ObjectStore,
     path: Path,
     *,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Also say how many they are, in a file for the node exporter or at a Pushgateway.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the plans below a folder."""
+    from compactor.shell.metrics import check_target  # noqa: PLC0415 - application
+
+    check_target(metrics)
     folder = parse_folder(path)
     found = half_published(objects, folder)
+    if metrics is not None:
+        _tell(metrics, folder, len(found))
     if as_json:
         print_json([{"plan": one} for one in found])
         return
@@ -275,6 +288,21 @@ def doctor(objects: ObjectStore, path: Path, *, as_json: AsJson = False) -> None
     code 1 if no job can be committed there.
     """
     examine(objects, parse_folder(path), as_json=as_json)
+
+
+def _tell(metrics: str, folder: Folder, plan_count: int) -> None:
+    """Say how many jobs are half published."""
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - only where it is asked for
+
+    from compactor.shell.metrics import send  # noqa: PLC0415 - application
+    from omidpy.prometheus import show_plans  # noqa: PLC0415 - see above
+
+    registry = CollectorRegistry()
+    show_plans(folder.url, plan_count, registry, now_s=time.time())
+    try:
+        send(metrics, registry, job="omidpy_committers")
+    except OSError as error:
+        raise CommitterError(f"no metrics in {metrics}: {error}") from error
 
 
 def _before_ms(older_than: str | None) -> int | None:

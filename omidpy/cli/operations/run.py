@@ -20,8 +20,9 @@ from typing import Annotated, Any, Self
 import typer
 
 from omidpy.admin import TableTools
+from omidpy.base.events import TEXT, check_format, configure, log_event
 from omidpy.base.words.durations import seconds_in
-from omidpy.cli.common import say
+from omidpy.cli.common import LogFormat, MetricsAddress, say, serve_metrics
 from omidpy.cli.operations.common import FateStoreUrl, opened_fates
 from omidpy.committers.publishing import operation as _publishing_steps  # noqa: F401 - registers them
 from omidpy.connect import connect
@@ -139,11 +140,11 @@ def run(
     poll: Annotated[
         str, typer.Option(metavar="TIME", help="How often to look for operations of others.")
     ] = "1s",
+    metrics: MetricsAddress = None,
+    log_format: LogFormat = TEXT,
 ) -> None:
     """Run operations until SIGTERM: those of others, and those that the dead have left."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    configure(check_format(log_format))
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     sys.path.insert(0, str(os.getcwd()))  # noqa: PTH109 - as `python -m` has it
     for name in module or ():
@@ -156,11 +157,20 @@ def run(
         if isinstance(made, Environment):
             stack.enter_context(made)
         executor = Fate(made, fates, pools, lease_s=lease_s, poll_s=poll_s)
+        if metrics is not None:
+            from omidpy.prometheus import register_fate  # noqa: PLC0415 - only where asked for
+
+            register_fate(fates)
+            serve_metrics(metrics)
         stopped = stack.enter_context(told_to_stop())
         executor.start()
-        say(f"running operations of {fates.url}", err=True)
+        if log_format == TEXT:
+            say(f"running operations of {fates.url}", err=True)
+        else:
+            log_event(log, logging.INFO, "running-operations", store=fates.url)
         stopped.wait()
         executor.close()
+        log_event(log, logging.INFO, "stopped", store=fates.url)
 
 
 def imported(name: str) -> Any:

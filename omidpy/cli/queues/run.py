@@ -16,15 +16,27 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from omidpy.base.events import TEXT, check_format, configure, log_event
 from omidpy.base.words.durations import seconds_in
-from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
+from omidpy.cli.common import (
+    AsJson,
+    LogFormat,
+    MetricsAddress,
+    StoreUrl,
+    TsoAddress,
+    print_json,
+    say,
+    serve_metrics,
+)
 from omidpy.cli.operations.run import imported, told_to_stop
 from omidpy.cli.queues.common import QueueId, managed
-from omidpy.errors import ConfigError, UsageError
+from omidpy.errors import UsageError
 from omidpy.recipes.export_queue import Exporter, ExportQueue, Runner
 from omidpy.recipes.export_queue.delivery.patience import MAX_ATTEMPTS
 from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES
 from omidpy.recipes.export_queue.exporter import as_exporter, promise_of
+
+log = logging.getLogger(__name__)
 
 To: TypeAlias = Annotated[
     str | None,
@@ -101,15 +113,11 @@ def run(
         str, typer.Option(metavar="TIME", help="How long an idle bucket rests at most.")
     ] = "1s",
     lease: Lease = "10s",
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve Prometheus' metrics there."),
-    ] = None,
+    metrics: MetricsAddress = None,
+    log_format: LogFormat = TEXT,
 ) -> None:
     """Deliver entries until SIGTERM, and share the buckets with others who do."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    configure(check_format(log_format))
     chosen = _chosen(to, exporter, append=append, at_least_once=at_least_once, taken=taken or ())
     with ExitStack() as stack:
         tm = stack.enter_context(managed(store, tso))
@@ -124,12 +132,30 @@ def run(
             lease_s=seconds_in(lease, name="--lease"),
         )
         if metrics is not None:
-            _serve(metrics, opened, runner)
+            from omidpy.prometheus import register_export  # noqa: PLC0415 - only where asked for
+
+            register_export(opened, runner)
+            serve_metrics(metrics)
         stopped = stack.enter_context(told_to_stop())
         # The signal handler sets an event, and this thread is the one that runs.
         Thread(target=_stop_after, args=(stopped, runner), daemon=True).start()
-        say(f"exporting {queue} of {tm.store.url}, {promise_of(chosen)}", err=True)
+        promise = promise_of(chosen)
+        if log_format == TEXT:
+            say(f"exporting {queue} of {tm.store.url}, {promise}", err=True)
+        else:
+            log_event(
+                log, logging.INFO, "exporting", queue=queue, store=tm.store.url, promise=promise
+            )
         runner.run()
+        tallies = runner.tally.read().values()
+        log_event(
+            log,
+            logging.INFO,
+            "stopped",
+            queue=queue,
+            omidpy_export_exported_total=sum(one.exported for one in tallies),
+            omidpy_export_failures_total=sum(one.failures for one in tallies),
+        )
 
 
 def once(
@@ -208,18 +234,3 @@ def _of_user(name: str) -> Exporter:
     if found is None:
         raise UsageError(f"--exporter {name!r} names nothing; write MODULE:NAME")
     return as_exporter(found() if isinstance(found, type) else found)
-
-
-def _serve(address: str, queue: ExportQueue, runner: Runner) -> None:
-    from prometheus_client import start_http_server  # noqa: PLC0415 - only where it is asked for
-
-    from omidpy.prometheus import register_export  # noqa: PLC0415 - see above
-
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise UsageError(f"--metrics {address!r} is no HOST:PORT")
-    register_export(queue, runner)
-    try:
-        start_http_server(int(port), host)
-    except OSError as error:
-        raise ConfigError(f"--metrics {address}: {error}") from error

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from omidpy.base.stages import described
 from omidpy.committers.s3 import INLINE_TASK_BYTES
 from omidpy.errors import UsageError
 
@@ -118,7 +119,8 @@ def _saving(
         if chosen in _TO_FAIL:
             self.option("conflict", "fail")
             chosen = "append"
-        original(self, path, name, chosen)
+        with described(self._df.sparkSession, f"omidpy: publish a frame at {path}"):
+            original(self, path, name, chosen)
 
     return _named(save, original)
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from omidpy.base.stages import described
 from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
 from omidpy.spark.frames import jobs
@@ -257,7 +258,8 @@ def write(
         with warnings.catch_warnings():
             # Spark says so whenever pandas is installed, and nothing here uses that.
             warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
-            found = frame.mapInArrow(partial(_run, job), "part binary").collect()
+            with described(frame.sparkSession, f"omidpy: write a frame to table {table}"):
+                found = frame.mapInArrow(partial(_run, job), "part binary").collect()
         jobs.merge(tx, [bytes(one.part) for one in found])
     except BaseException:
         tx.forbid_commit(f"the write of a frame to table {table!r} was cut short")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from omidpy.base.stages import described
 from omidpy.errors import UsageError
 from omidpy.spark.frames.options import FORMAT
 from omidpy.spark.frames.sizes import estimated_rows
@@ -46,13 +47,19 @@ def _saving(original: Callable[..., Any]) -> Callable[..., Any]:
     ) -> None:
         said = self.__dict__.get(_SAID, {})
         if (format or next(iter(said.get("format", ())), None)) == FORMAT:
-            check_mode(str(mode or next(iter(said.get("mode", ())), None) or "error"))
-            names = {str(one).lower().replace("_", "") for one in options}
-            if not _KNOWN & (names | set(said.get("options", ()))):
-                rows = estimated_rows(self._df)
-                if rows is not None:
-                    self.option("estimated_rows", str(rows))
+            check(self, said, mode, options)
+            with described(self._df.sparkSession, "omidpy: write a frame to a table"):
+                original(self, path, format, mode, *rest, **options)
+            return
         original(self, path, format, mode, *rest, **options)
+
+    def check(self: Any, said: dict[str, Any], mode: str | None, options: dict[str, Any]) -> None:
+        check_mode(str(mode or next(iter(said.get("mode", ())), None) or "error"))
+        names = {str(one).lower().replace("_", "") for one in options}
+        if not _KNOWN & (names | set(said.get("options", ()))):
+            rows = estimated_rows(self._df)
+            if rows is not None:
+                self.option("estimated_rows", str(rows))
 
     save.__name__, save.__doc__ = original.__name__, original.__doc__
     return save

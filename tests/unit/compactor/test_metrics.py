@@ -197,6 +197,9 @@ COMPARED: Final[dict[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
 }
 
+SINCE: Final = r"(time\(\) - )?(\w+) (>|==) ([\d.e]+)(?: or absent\((\w+)\))?"
+RULES: Final = RUNBOOK.parents[2] / "deploy/prometheus/compaction.rules.yml"
+
 FIRING: Final[dict[str, dict[str, Any]]] = {
     "OmidpyCompactionMissing": {"now_s": NOW_S - 27 * 3600},
     "OmidpyCompactionLate": {"exit_code": 4},
@@ -224,11 +227,11 @@ def fires(rule: Rule, **run: Any) -> bool:
         exit_code=run.get("exit_code", 0),
         now_s=run.get("now_s", NOW_S),
     )
-    parsed = re.fullmatch(r"(time\(\) - )?(\w+) (>|==) ([\d.e]+)", rule["expr"])
+    parsed = re.fullmatch(SINCE, rule["expr"])
     assert parsed, f"{rule['expr']} is more than this understands"
-    since, name, compared, limit = parsed.groups()
+    since, name, compared, limit, absent = parsed.groups()
     if name not in found:
-        return False
+        return bool(absent == name)
     value = NOW_S - found[name] if since else found[name]
     return COMPARED[compared](value, float(limit))
 
@@ -241,6 +244,22 @@ def test_every_alarm_fires_when_it_should_and_only_then() -> None:
         assert fires(rule, **FIRING[rule["alert"]]), rule
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"]["summary"]
+
+
+def test_an_alarm_that_asks_for_a_time_asks_for_its_absence() -> None:
+    """A series that is gone is never old: the run that is missing would be missed for ever."""
+    for rule in rules():
+        if rule["expr"].startswith("time()"):
+            *_, name, absent = re.fullmatch(SINCE, rule["expr"]).group(2, 5)  # type: ignore[union-attr]  # `fires` has matched it
+            assert absent == name
+
+
+def test_the_runbook_shows_the_rules_of_the_file() -> None:
+    """Whoever copies from the page gets what is tested."""
+    yaml = pytest.importorskip("yaml", reason="PyYAML comes with the extra docs")
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    (shipped,) = [one["rules"] for one in groups if one["name"] == "omidpy-compaction"]
+    assert rules() == shipped
 
 
 def test_runbook_names_every_number() -> None:

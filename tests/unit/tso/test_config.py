@@ -312,11 +312,19 @@ def test_metrics_are_served_to_others_with_tls_or_where_the_network_is_trusted(
 @pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
 )
-def test_systemd_accepts_the_shipped_unit(tmp_path: Path) -> None:
-    """Word by word, and as one that is exposed to little."""
-    unit = tmp_path / "tso-server.service"
-    text = (DEPLOY / "tso-server.service").read_text()
-    unit.write_text(text.replace("/opt/omidpy/bin/tso-server", sys.executable))
+@pytest.mark.parametrize(
+    ("name", "instance"),
+    [
+        ("tso-server.service", "tso-server.service"),
+        ("omidpy-compact.service", "omidpy-compact.service"),
+        ("omidpy-export@.service", "omidpy-export@orders.service"),
+    ],
+)
+def test_systemd_accepts_the_shipped_units(tmp_path: Path, name: str, instance: str) -> None:
+    """Word by word, and as ones that are exposed to little."""
+    unit = tmp_path / instance
+    text = (DEPLOY / name).read_text()
+    unit.write_text(re.sub(r"/opt/omidpy/bin/[\w-]+", sys.executable, text))
     for verb in (["verify"], ["security", "--offline=true", "--threshold=40"]):
         done = subprocess.run(
             ["systemd-analyze", *verb, str(unit)],
@@ -326,4 +334,39 @@ def test_systemd_accepts_the_shipped_unit(tmp_path: Path) -> None:
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    assert "ExecReload=/bin/kill -HUP $MAINPID" in text
+    assert ("ExecReload=/bin/kill -HUP $MAINPID" in text) is (name == "tso-server.service")
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+)
+def test_systemd_starts_the_job_of_the_night_by_its_timer(tmp_path: Path) -> None:
+    """At half past two, and once a day."""
+    for name in ("omidpy-compact.timer", "omidpy-compact.service"):
+        text = (DEPLOY / name).read_text()
+        (tmp_path / name).write_text(text.replace("/opt/omidpy/bin/omidpy", sys.executable))
+    timer = tmp_path / "omidpy-compact.timer"
+    (moment,) = re.findall(r"^OnCalendar=(.*)$", timer.read_text(), re.MULTILINE)
+    for words in (["verify", str(timer)], ["calendar", moment]):
+        done = subprocess.run(
+            ["systemd-analyze", *words], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert "02:30:00" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["omidpy-compact.service", "omidpy-export@.service"])
+def test_the_command_of_a_unit_is_one_that_exists(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the options that it names: systemd would find out at night."""
+    from omidpy.cli import main
+
+    (command,) = re.findall(r"^ExecStart=\S+ (.*)$", (DEPLOY / name).read_text(), re.MULTILINE)
+    words = command.split()
+    verb = ["export", "run"] if words[0] == "export" else ["compact", "run"]
+    with pytest.raises(SystemExit) as ended:
+        main([*verb, "--help"])
+    assert not ended.value.code
+    shown = capsys.readouterr().out
+    assert [one for one in words if one.startswith("--") and one not in shown] == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
 from tests.machines.tls import client_hello, counted_steps, loopback_certificate
 from tso.serving import http
@@ -17,6 +19,7 @@ from tso.serving.http import (
     HttpEndpoint,
     PrometheusMetrics,
 )
+from tso.serving.numbers import COUNTERS, DISTRIBUTIONS, GAUGES
 from tso.serving.tls import ServerTls, TlsSettings
 
 
@@ -151,6 +154,53 @@ def test_health_waits_for_no_page_of_metrics(monkeypatch: pytest.MonkeyPatch) ->
         await _leave(endpoint, deaf)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("is_healthy", "is_ready", "expected"),
+    [
+        (True, True, (200, 200, 200)),
+        (False, True, (503, 200, 200)),
+        (False, False, (503, 503, 200)),
+    ],
+)
+def test_a_standby_is_ready_and_answers_nothing(
+    *, is_healthy: bool, is_ready: bool, expected: tuple[int, ...]
+) -> None:
+    """A rollout waits for readiness, and a process that is not alive is ended by force."""
+
+    async def main() -> None:
+        metrics = PrometheusMetrics()
+        endpoint = HttpEndpoint(metrics, lambda: is_healthy, is_ready=lambda: is_ready)
+        _, port = await endpoint.start("127.0.0.1", 0)
+        answers = [await _ask(port, path) for path in ("/healthz", "/readyz", "/livez")]
+        assert tuple(int(one.split()[1]) for one in answers) == expected
+        assert f"tso_answering {float(is_healthy)}".encode() in await _ask(port, "/metrics")
+        await _leave(endpoint, [])
+
+    asyncio.run(main())
+
+
+def test_what_is_counted_is_there_from_the_start() -> None:
+    """From nothing to 1 is no increase, and the first refusal would ring no alarm."""
+    page = generate_latest(PrometheusMetrics().registry).decode()
+    assert "tso_connections_refused_total 0.0" in page
+    assert 'tso_flush_seconds_bucket{le="+Inf"} 0.0' in page
+    assert "# HELP tso_flush_seconds how long the store took for a batch" in page
+    assert "tso_connections " not in page
+
+
+def test_every_number_that_is_reported_has_a_meaning() -> None:
+    """And every meaning a number that is reported."""
+    root = Path(http.__file__).parents[1]
+    reported: dict[str, set[str]] = {"count": set(), "observe": set(), "gauge": set()}
+    for path in root.rglob("*.py"):
+        call = r"metrics\.(count|observe|gauge)\(\s*\"([^\"]+)\""
+        for kind, name in re.findall(call, path.read_text("utf-8")):
+            reported[kind].add(name)
+    assert reported["count"] == COUNTERS.keys()
+    assert reported["observe"] == DISTRIBUTIONS.keys()
+    assert reported["gauge"] == GAUGES.keys()
 
 
 def test_a_page_that_was_read_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,49 @@
+"""What does Spark's UI call a job, and its stages?  What they do for the store, in a line.
+
+Pure but for the two words that it says to Spark.  Who gave the jobs of a thread a description
+keeps it; Spark Connect has no such words, and shows its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+DESCRIPTION: Final = "spark.job.description"
+GROUP: Final = "spark.jobGroup.id"
+
+
+@contextmanager
+def described(spark: Any, text: str, *, group: str | None = None) -> Iterator[None]:
+    """Let the UI show the jobs that this thread begins within a block as `text`.
+
+    Args:
+        spark: The context, or a session.
+        text: What they do, and to what.
+        group: What belongs together, for whoever looks for it, or cancels it.
+    """
+    context = _context(spark)
+    wanted = {} if context is None else {DESCRIPTION: text, GROUP: group}
+    said = {
+        name: value
+        for name, value in wanted.items()
+        if value and context.getLocalProperty(name) is None
+    }
+    for name, value in said.items():
+        context.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        for name in said:
+            context.setLocalProperty(name, None)
+
+
+def _context(spark: Any) -> Any:
+    """Return the context of a session, or itself; None where there is none, as with Connect."""
+    if hasattr(spark, "getLocalProperty"):
+        return spark
+    try:
+        return spark.sparkContext
+    except Exception:  # noqa: BLE001 - whatever another Spark raises, the job runs unnamed
+        return None

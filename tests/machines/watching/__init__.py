@@ -1,0 +1,1 @@
+"""What the tests of metrics, alarms and dashboards share."""
