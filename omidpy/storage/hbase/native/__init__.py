@@ -18,6 +18,9 @@
     scanning.py     one page of a scan
     admin.py        tables and regions
     diagnosis.py    what answers at a port where no HBase does?
+    layers.py       encryption between a connection and its socket; no I/O
+    security.py     what an address says of it
+    opening.py      how a conversation begins
     inspection.py   can every server be reached from here?
     address.py      what `hbase://...` says
 

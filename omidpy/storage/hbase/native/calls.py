@@ -23,6 +23,7 @@ from omidpy.storage.hbase.native.faults import CallFailed, Fault, Kind, Unanswer
 from omidpy.storage.hbase.native.frames import Answer
 from omidpy.storage.hbase.native.locations import Locations, NoRegion
 from omidpy.storage.hbase.native.registry import Registry, RpcRegistry, ZooKeeperRegistry
+from omidpy.storage.hbase.native.security import security_of
 from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
 
 T = TypeVar("T")
@@ -65,9 +66,10 @@ class Calls:
             now_s: Elapsed time, as far as repetitions go.
 
         Raises:
-            ConfigError: a package is missing.
+            ConfigError: a package is missing, or a file of certificates cannot be read.
         """
         self.address = address
+        self._security = security_of(address)
         self.connections = connections or Connections(self._open)
         if registry is None:
             if address.registry == "rpc":
@@ -88,6 +90,8 @@ class Calls:
             user=self.address.user or connections_module.own_user(),
             timeout_s=self.address.connect_timeout_s,
             max_frame_bytes=frames.MAX_FRAME_BYTES,
+            security=self._security,
+            is_first=not self.connections.has_answered,
         )
 
     def close(self) -> None:
