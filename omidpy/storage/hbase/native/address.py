@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase import spelling
+from omidpy.storage.hbase.address import Protection
 
 BY_ZOOKEEPER: Final = "hbase"
 BY_RPC: Final = "hbase+rpc"
@@ -25,9 +26,20 @@ ZOOKEEPER_PORT: Final = 2181
 MASTER_PORT: Final = 16000
 
 _SECONDS: Final = ("timeout_s", "connect_timeout_s", "retry_s")
-_TEXTS: Final = ("user", "tls_ca", "tls_cert", "tls_key", "tls_name")
-OPTIONS: Final = (*_SECONDS, "durability", "tls", *_TEXTS)
-_KERBEROS: Final = ("sasl", "sasl_service", "sasl_host", "sasl_qop", "token", "principal", "keytab")
+_CHOICES: Final = {
+    "durability": ("default", "fsync"),
+    "sasl": ("gssapi",),
+    "sasl_qop": ("auth", "auth-int", "auth-conf"),
+}
+_TEXTS: Final = ("user", "tls_ca", "tls_cert", "tls_key", "tls_name", "principal")
+OPTIONS: Final = (*_SECONDS, *_CHOICES, "tls", *_TEXTS)
+_ELSEWHERE: Final = {
+    "keytab": "name it in the environment, KRB5_CLIENT_KTNAME=FILE",
+    "sasl_host": "write principal=SERVICE/HOST@REALM",
+    "sasl_service": "write principal=SERVICE/_HOST@REALM",
+    "token": "omidpy hands tokens on by itself",
+}
+"""Options that one might look for here, and what to do instead."""
 _GATEWAYS_OWN: Final = ("transport", "protocol", "pool_size", "max_idle_s")
 
 
@@ -58,6 +70,11 @@ class NativeAddress:
     tls_key: str | None = None
     tls_name: str | None = None
     """Name in the certificates of all servers, where it is not the host that is connected to."""
+    sasl: Literal["gssapi"] | None = None
+    sasl_qop: Protection = "auth"
+    """What HBase's `hbase.rpc.protection` has to allow."""
+    principal: str | None = None
+    """The servers' in Kerberos, with `_HOST` for the name of each; None: hbase/_HOST."""
 
 
 def parse_native(url: str) -> NativeAddress:
@@ -106,18 +123,17 @@ def _places(url: str, hosts: str, default_port: int) -> tuple[tuple[str, int], .
 
 
 def _value(url: str, name: str, text: str) -> object:
-    if name in _KERBEROS:
+    if name in _ELSEWHERE:
         raise ConfigError(
-            f"store address {url!r}: {name} asks for Kerberos and tokens, which omidpy speaks "
-            "to gateways and not to HBase itself; write hbase+thrift2://HOST:PORT for a gateway"
+            f"store address {spelling.without_options(url)}: {name} does not stand there; "
+            f"{_ELSEWHERE[name]}"
         )
     if name in _GATEWAYS_OWN:
         raise ConfigError(f"store address {url!r}: {name} is for gateways alone; leave it out")
-    if name == "durability":
-        if text not in ("default", "fsync"):
-            raise ConfigError(
-                f"store address {url!r}: durability={text!r} must be default or fsync"
-            )
+    if name in _CHOICES:
+        if text not in _CHOICES[name]:
+            choices = " or ".join(_CHOICES[name])
+            raise ConfigError(f"store address {url!r}: {name}={text!r} must be {choices}")
         return text
     if name == "tls":
         if text not in spelling.FLAGS:
@@ -142,4 +158,15 @@ def _checked(address: NativeAddress) -> NativeAddress:
             raise ConfigError(f"store address {address.url!r}: {name} has no effect without tls=on")
     if address.tls_key is not None and address.tls_cert is None:
         raise ConfigError(f"store address {address.url!r}: tls_key needs tls_cert, its certificate")
+    if address.sasl is None:
+        for name, usual in (("principal", None), ("sasl_qop", "auth")):
+            if getattr(address, name) != usual:
+                raise ConfigError(
+                    f"store address {address.url!r}: {name} has no effect without sasl=gssapi"
+                )
+    elif address.user is not None:
+        raise ConfigError(
+            f"store address {address.url!r}: user has no effect with sasl, by which the ticket "
+            "says who calls"
+        )
     return address

@@ -466,6 +466,7 @@ def connect(
     Raises:
         NotSent: nobody listens there, or the name is unknown; its cause says which.
         Disagreed: the server wants to be spoken to in another way.
+        NoTicket: we cannot prove who we are.
     """
     where = f"{host}:{port}"
     connected: socket.socket | None = None
@@ -493,6 +494,10 @@ def connect(
         if connected is not None:
             connected.close()
         raise NotSent(f"{where} cannot be reached: {error}") from error
+    except (Garbled, RemoteProtocolError) as error:
+        if connected is not None:
+            connected.close()
+        raise NotSent(f"{where} says nothing that is understood: {error}") from error
     except BaseException:
         if connected is not None:
             connected.close()

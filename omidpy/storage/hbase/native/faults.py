@@ -122,6 +122,10 @@ class Disagreed(NotSent):
     """The client and the server do not speak alike, in TLS or Kerberos: waiting changes nothing."""
 
 
+class NoTicket(NotSent):
+    """We cannot prove who we are now: a ticket has ended, or none was fetched yet."""
+
+
 class Lost(CallFailed):
     """The connection ended before the answer came."""
 

@@ -17,7 +17,8 @@ from typing import Final
 
 from omidpy.storage.hbase.native import diagnosis, frames
 from omidpy.storage.hbase.native.faults import Disagreed
-from omidpy.storage.hbase.native.layers import TLS_OPTIONS, Layer, TlsLayer
+from omidpy.storage.hbase.native.layers import TLS_OPTIONS, Layer, Stack, TlsLayer
+from omidpy.storage.hbase.native.sasl import Mechanism, Negotiation
 from omidpy.storage.hbase.native.security import Security
 from omidpy.wire.tls import TlsStream, refusal
 
@@ -94,13 +95,31 @@ def open_conversation(
 
     Raises:
         Disagreed: the two do not agree upon how to speak.
+        NoTicket: we cannot prove who we are.
+        Garbled: the server's part of a negotiation is none.
         OSError: the connection broke, or took too long.
     """
     pipe = Pipe(connected, until_s)
     if security.tls is not None:
         pipe.layer = _tls(pipe, security, host)
-    pipe.send(frames.opening(service, user))
+    if security.sasl is None:
+        pipe.send(frames.opening(service, user))
+        return pipe.layer
+    above = _proved(pipe, security.mechanism(host))
+    if above is not None:
+        pipe.layer = above if pipe.layer is None else Stack((pipe.layer, above))
+    pipe.send(frames.connection_header(service, None))
     return pipe.layer
+
+
+def _proved(pipe: Pipe, mechanism: Mechanism) -> Layer | None:
+    """Prove who calls; return what seals what follows, None if nothing does."""
+    negotiation = Negotiation(mechanism)
+    pipe.send(negotiation.start())
+    while not negotiation.is_done:
+        if answer := negotiation.receive(pipe.receive()):
+            pipe.send(answer)
+    return mechanism.layer()
 
 
 def _tls(pipe: Pipe, security: Security, host: str) -> TlsLayer:

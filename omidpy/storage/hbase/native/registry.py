@@ -18,7 +18,7 @@ from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.connections import REGISTRY, Connections, until
 from omidpy.storage.hbase.native.diagnosis import what_answers
-from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Fault, Garbled
+from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Fault, Garbled, NoTicket
 from omidpy.storage.hbase.native.schema import server_name
 from omidpy.storage.hbase.native.translate import translate
 from omidpy.storage.hbase.native.values import ServerName
@@ -223,7 +223,7 @@ class RpcRegistry:
                     refusal = error, place
                 is_answered, problem = True, error
                 continue
-            except Disagreed as error:
+            except (Disagreed, NoTicket) as error:
                 problem, refusal = error, (error, place)
                 continue
             except (CallFailed, RemoteProtocolError) as error:

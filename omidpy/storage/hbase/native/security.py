@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import functools
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from omidpy.storage.hbase.native import kerberos
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.layers import TLS_OPTIONS
+from omidpy.storage.hbase.native.sasl import Mechanism
 from omidpy.wire.tls import client_context
 
 
@@ -22,10 +25,20 @@ class Security:
     tls: ssl.SSLContext | None = None
     tls_name: str | None = None
     """The name in the certificates of all servers; None: the host that is connected to."""
+    sasl: Callable[[str], Mechanism] | None = None
+    """Begins to prove who calls, to a host; None: HBase believes the name of the user."""
+    proved_by: str = ""
+    """The same in a few words."""
+
+    def mechanism(self, host: str) -> Mechanism:
+        """Begin to prove who calls."""
+        assert self.sasl is not None, "nothing is to be proved"
+        return self.sasl(host)
 
     def described(self) -> str:
         """Say in a few words what secures a connection."""
-        return "by TLS" if self.tls is not None else "in the open"
+        names = [*(["TLS"] if self.tls is not None else []), *filter(None, [self.proved_by])]
+        return f"by {' and '.join(names)}" if names else "in the open"
 
 
 OPEN = Security()
@@ -38,11 +51,18 @@ def security_of(address: NativeAddress) -> Security:
     Raises:
         ConfigError: a file of certificates cannot be read; a package is missing.
     """
-    if not address.tls:
-        return OPEN
-    return Security(
-        tls=_context(address.tls_ca, address.tls_cert, address.tls_key), tls_name=address.tls_name
-    )
+    tls = None
+    if address.tls:
+        tls = _context(address.tls_ca, address.tls_cert, address.tls_key)
+    if address.sasl is None:
+        return Security(tls=tls, tls_name=address.tls_name)
+    gssapi = kerberos.load_gssapi(address.url)
+
+    def begin(host: str) -> Mechanism:
+        principal = kerberos.principal_of(address.principal, host)
+        return kerberos.Gssapi(gssapi, principal, address.sasl_qop)
+
+    return Security(tls, address.tls_name, begin, f"Kerberos ({address.sasl_qop})")
 
 
 @functools.lru_cache(maxsize=16)
