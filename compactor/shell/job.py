@@ -44,6 +44,7 @@ from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.opening import open_store
 from omidpy.storage.base import Store
+from omidpy.storage.handed import HandedStore, handed
 from omidpy.storage.sqlite.store import url_of
 
 if TYPE_CHECKING:
@@ -243,9 +244,9 @@ def ranges_on_spark(
         tell_every_s: How often a worker says at most how far it is.
         look_every_s: How often the driver looks at most.
     """
-    store_url = worker_url(store.url)
 
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
+        sent_store = handed(store, worker_url(store.url))
         at_once = min(len(tasks), context.defaultParallelism)
         advances = Advances(
             ControlTable(store),
@@ -264,7 +265,7 @@ def ranges_on_spark(
 
         def pass_and_count(one: tuple[int, RangeTask, bytes | None]) -> RangeResult:
             number, task, told_as = one
-            result = pass_on_worker(store_url, task, told_as, tell_every_s)
+            result = pass_on_worker(sent_store, task, told_as, tell_every_s)
             ended.add({number: Passed().with_result(result)})
             return result
 
@@ -286,7 +287,7 @@ def ranges_on_spark(
 
 
 def pass_on_worker(
-    store_url: str,
+    sent: HandedStore,
     task: RangeTask,
     told_as: bytes | None = None,
     tell_every_s: float = TELL_EVERY_S,
@@ -294,13 +295,13 @@ def pass_on_worker(
     """Pass over one range in a Spark worker.
 
     Args:
-        store_url: The store, from anywhere.
+        sent: The store, from anywhere.
         task: The range.
         told_as: Under which row to tell how far it is; None for not at all.
         tell_every_s: How often at most.
     """
     try:
-        store = open_store(store_url, must_exist=True)
+        store = open_store(sent.accept(), must_exist=True)
     except StorageError as error:
         return RangeResult(task, obstacle=f"a worker could not open the store: {error}")
     clock = SystemClock()
@@ -323,7 +324,7 @@ class SlicesOnSpark:
 
     def __init__(self, context: SparkContext, store: Store) -> None:
         self._context = context
-        self._store_url = worker_url(store.url)
+        self._store = store
         # One file has one writer at a time.
         is_file = not store.capabilities.remote
         self.workers: int = 1 if is_file else context.defaultParallelism
@@ -333,15 +334,15 @@ class SlicesOnSpark:
         at_once = min(len(tasks), self._context.defaultParallelism)
         tasks = [replace(task, pacing=task.pacing.shared_by(at_once)) for task in tasks]
         pruned = self._context.parallelize(tasks, len(tasks)).map(
-            partial(prune_on_worker, self._store_url)
+            partial(prune_on_worker, handed(self._store, worker_url(self._store.url)))
         )
         return result_of(pruned.collect)
 
 
-def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
+def prune_on_worker(sent: HandedStore, task: PruneTask) -> PruneResult:
     """Prune a slice in a Spark worker."""
     try:
-        store = open_store(store_url, must_exist=True)
+        store = open_store(sent.accept(), must_exist=True)
     except StorageError as error:
         why = f"a worker could not open the store: {error}"
         return PruneResult(task, kept=task.rows, obstacle=why)

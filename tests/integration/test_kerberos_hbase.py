@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +16,12 @@ import omidpy
 from omidpy.cli import main
 from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.opening import open_store
+from omidpy.storage.handed import HandedStore, handed
 from tests.machines import kerberos as machine
 from tests.machines.hbase import HBase
 from tests.machines.hbase.secured import start_with_kerberos
 from tests.machines.kerberos import REALM, Kerberos, running_kerberos
+from tests.machines.processes import tso_server
 from tests.machines.tls import Authority
 
 pytestmark = [
@@ -175,3 +179,65 @@ def test_without_the_package_the_extra_is_named() -> None:
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "pip install 'omidpy[kerberos]'" in done.stderr
+
+
+TASK = """
+import pickle, sys
+sys.modules["gssapi"] = None
+from omidpy.opening import open_store
+from omidpy.storage.hbase.native.address import parse_native
+from omidpy.storage.hbase.native.inspection import servers
+sent = pickle.load(sys.stdin.buffer)
+store = open_store(sent.accept())
+print(len(list(store.tables())), store.token_to_hand_on() == sent.token)
+store.close()
+print({one.secured for one in servers(parse_native(sent.url))})
+"""
+
+
+@pytest.mark.parametrize("protection", ["auth", "auth-int", "auth-conf"])
+def test_a_token_is_as_good_as_a_ticket_elsewhere(
+    secured: Secured, protection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process without a ticket and without Kerberos's library; a token gets no other token."""
+    store = open_store(f"{secured.direct}?{SASL}&sasl_qop={protection}")
+    sent = handed(store)
+    tables = len(list(store.tables()))
+    assert handed(store) == sent, "one is enough"
+    store.close()
+    assert sent.token is not None
+    assert sent.token.ends_ms - sent.token.issued_ms == 7 * 24 * 3600 * 1000
+    monkeypatch.setenv("KRB5CCNAME", "FILE:/nowhere")
+    done = subprocess.run(
+        [sys.executable, "-c", TASK], input=pickle.dumps(sent), capture_output=True, check=False
+    )
+    told = done.stdout.decode().splitlines()
+    assert told == [f"{tables} True", f"{{'by a token ({protection})'}}"], done.stderr.decode()
+
+
+def test_a_token_that_hbase_did_not_give_out_is_refused(secured: Secured) -> None:
+    """The same identifier, and another password."""
+    url = f"{secured.direct}?{SASL}&connect_timeout_s=4.5"
+    store = open_store(url)
+    token = handed(store).token
+    store.close()
+    assert token is not None
+    HandedStore(url, replace(token, password=b"guessed")).accept()
+    refused(url, ConfigError, "does not accept our token; start the job again")
+
+
+@pytest.mark.nightly
+def test_tasks_of_spark_show_the_drivers_token(secured: Secured, tmp_path: Path) -> None:
+    """A frame is written, and the store compacted, by tasks without a ticket; no log shows it."""
+    url = f"{secured.direct}?{SASL}&sasl_qop=auth-int"
+    with tso_server(url) as server:
+        forms = tmp_path / "forms"
+        driver = (sys.executable, "-m", "tests.machines.kerberos.driver")
+        command = (*driver, url, server.address, str(forms))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "written 200\n" in done.stdout
+    assert "compacted " in done.stdout
+    told = done.stdout + done.stderr
+    assert not any(form in told for form in forms.read_text().splitlines())
+    assert "TaskSetManager" in told, "Spark logs what it does"

@@ -22,6 +22,8 @@
     security.py     what an address says of it
     sasl.py         the bytes by which both agree upon who calls; no I/O
     kerberos.py     the mechanism GSSAPI
+    digest.py       the mechanism DIGEST-MD5, by which a token is shown
+    tokens.py       tokens, and which one this process was handed
     opening.py      how a conversation begins
     inspection.py   can every server be reached from here?
     address.py      what `hbase://...` says

@@ -474,7 +474,7 @@ def connect(
         connected = socket.create_connection((host, port), timeout=timeout_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        layer = open_conversation(
+        layer, secured = open_conversation(
             connected,
             service,
             user=user,
@@ -488,7 +488,7 @@ def connect(
             max_frame_bytes=max_frame_bytes,
             layer=layer,
             objection=partial(objection, host, port, security) if is_first else lambda: None,
-            secured=security.described(),
+            secured=secured,
         )
     except OSError as error:
         if connected is not None:

@@ -173,6 +173,11 @@ class Fault(CallFailed):
         return self.class_name in _UNPROVEN and _UNPROVEN_TEXT in self.text
 
     @property
+    def is_about_tokens(self) -> bool:
+        """Whether the server gives no tokens out."""
+        return "AuthenticationService" in self.text or "UnknownProtocol" in self.class_name
+
+    @property
     def kind(self) -> Kind:
         """What to do about it."""
         if self.class_name == "FailedSanityCheckException" and _OUT_OF_RANGE.search(self.text):

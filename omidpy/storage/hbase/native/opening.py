@@ -82,8 +82,10 @@ def open_conversation(
     security: Security,
     host: str,
     until_s: float,
-) -> Layer | None:
-    """Begin a conversation; return what calls are sealed with, None if they are not.
+) -> tuple[Layer | None, str]:
+    """Begin a conversation.
+
+    Returns what calls are sealed with, None if they are not; and what secures it, in a few words.
 
     Args:
         connected: A socket that nothing was sent over.
@@ -104,12 +106,13 @@ def open_conversation(
         pipe.layer = _tls(pipe, security, host)
     if security.sasl is None:
         pipe.send(frames.opening(service, user))
-        return pipe.layer
-    above = _proved(pipe, security.mechanism(host))
+        return pipe.layer, security.described()
+    mechanism = security.mechanism(host)
+    above = _proved(pipe, mechanism)
     if above is not None:
         pipe.layer = above if pipe.layer is None else Stack((pipe.layer, above))
     pipe.send(frames.connection_header(service, None))
-    return pipe.layer
+    return pipe.layer, security.described(mechanism.code)
 
 
 def _proved(pipe: Pipe, mechanism: Mechanism) -> Layer | None:

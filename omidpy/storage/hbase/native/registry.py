@@ -137,7 +137,7 @@ class ZooKeeperRegistry:
     @contextlib.contextmanager
     def _session(self) -> Iterator[KazooClient]:
         from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
-        from kazoo.exceptions import KazooException  # noqa: PLC0415 - an extra
+        from kazoo.exceptions import KazooException, NoAuthError  # noqa: PLC0415 - an extra
 
         address = self._address
         timeout_s = max(address.connect_timeout_s, 1.0)
@@ -146,6 +146,11 @@ class ZooKeeperRegistry:
         try:
             client.start(timeout=timeout_s)
             yield client
+        except NoAuthError as error:
+            raise ConfigError(
+                f"{address.url}: ZooKeeper does not let strangers read below {address.znode}; name "
+                "masters instead, hbase+rpc://HOST:16000"
+            ) from error
         except failures as error:
             raise StorageUnavailable(
                 _nobody("ZooKeeper", address),

@@ -11,10 +11,13 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from omidpy.storage.hbase.native import kerberos
+from omidpy.base.clock import SystemClock
+from omidpy.storage.hbase.address import Protection
+from omidpy.storage.hbase.native import kerberos, tokens
 from omidpy.storage.hbase.native.address import NativeAddress
+from omidpy.storage.hbase.native.digest import DigestMd5
 from omidpy.storage.hbase.native.layers import TLS_OPTIONS
-from omidpy.storage.hbase.native.sasl import Mechanism
+from omidpy.storage.hbase.native.sasl import DIGEST, Mechanism
 from omidpy.wire.tls import client_context
 
 
@@ -27,17 +30,19 @@ class Security:
     """The name in the certificates of all servers; None: the host that is connected to."""
     sasl: Callable[[str], Mechanism] | None = None
     """Begins to prove who calls, to a host; None: HBase believes the name of the user."""
-    proved_by: str = ""
-    """The same in a few words."""
+    protection: Protection = "auth"
+    """What it asks for after that."""
 
     def mechanism(self, host: str) -> Mechanism:
         """Begin to prove who calls."""
         assert self.sasl is not None, "nothing is to be proved"
         return self.sasl(host)
 
-    def described(self) -> str:
-        """Say in a few words what secures a connection."""
-        names = [*(["TLS"] if self.tls is not None else []), *filter(None, [self.proved_by])]
+    def described(self, code: int | None = None) -> str:
+        """Say in a few words what secures a connection; `code` is that of a mechanism."""
+        names = ["TLS"] if self.tls is not None else []
+        if code is not None:
+            names.append(f"{'a token' if code == DIGEST else 'Kerberos'} ({self.protection})")
         return f"by {' and '.join(names)}" if names else "in the open"
 
 
@@ -56,13 +61,20 @@ def security_of(address: NativeAddress) -> Security:
         tls = _context(address.tls_ca, address.tls_cert, address.tls_key)
     if address.sasl is None:
         return Security(tls=tls, tls_name=address.tls_name)
+    if tokens.held(address.url) is None:
+        kerberos.load_gssapi(address.url)  # which names the extra now, and not with the first call
+    return Security(tls, address.tls_name, functools.partial(_begun, address), address.sasl_qop)
+
+
+def _begun(address: NativeAddress, host: str) -> Mechanism:
+    """Begin to prove who calls: by the token that this process was handed, else by a ticket."""
+    token = tokens.held(address.url)
+    if token is not None:
+        token.check(SystemClock().wall_ms())
+        return DigestMd5(token.identifier, token.password, address.sasl_qop)
     gssapi = kerberos.load_gssapi(address.url)
-
-    def begin(host: str) -> Mechanism:
-        principal = kerberos.principal_of(address.principal, host)
-        return kerberos.Gssapi(gssapi, principal, address.sasl_qop)
-
-    return Security(tls, address.tls_name, begin, f"Kerberos ({address.sasl_qop})")
+    principal = kerberos.principal_of(address.principal, host)
+    return kerberos.Gssapi(gssapi, principal, address.sasl_qop)
 
 
 @functools.lru_cache(maxsize=16)
