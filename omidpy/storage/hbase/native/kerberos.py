@@ -61,6 +61,9 @@ class Gssapi:
             gssapi: The package.
             principal: The server's.
             protection: What is asked for after the negotiation.
+
+        Raises:
+            Disagreed: the principal is none.
         """
         flags = gssapi.RequirementFlag.mutual_authentication
         flags |= gssapi.RequirementFlag.out_of_sequence_detection
@@ -73,7 +76,12 @@ class Gssapi:
         self._protection = protection
         self._server_bytes = 0
         self.is_done = False
-        name = gssapi.Name(principal, gssapi.NameType.kerberos_principal)
+        try:
+            name = gssapi.Name(principal, gssapi.NameType.kerberos_principal)
+        except self._failure as error:
+            raise Disagreed(
+                f"{principal!r} is no principal; write principal=SERVICE/_HOST@REALM"
+            ) from error
         self._context: Any = gssapi.SecurityContext(name=name, usage="initiate", flags=flags)
 
     def first(self) -> bytes:
@@ -114,7 +122,11 @@ class Gssapi:
         self._server_bytes = int.from_bytes(offered[1:])
         # No layer takes no messages.  An empty identity means that of the ticket.
         longest = 0 if self._protection == "auth" else LONGEST_MESSAGE_BYTES
-        answer: bytes = self._context.wrap(struct.pack(">I", wanted << 24 | longest), False).message
+        choice = struct.pack(">I", wanted << 24 | longest)
+        try:
+            answer: bytes = self._context.wrap(choice, False).message
+        except self._failure as error:
+            raise self._meant(error) from error
         self.is_done = True
         return answer
 
