@@ -240,4 +240,3 @@ def test_tasks_of_spark_show_the_drivers_token(secured: Secured, tmp_path: Path)
     assert "compacted " in done.stdout
     told = done.stdout + done.stderr
     assert not any(form in told for form in forms.read_text().splitlines())
-    assert "TaskSetManager" in told, "Spark logs what it does"

@@ -28,10 +28,12 @@ def main(store: str, tso: str, forms_file: str) -> None:
     """Write, read, compact; write into a file how the token would be shown."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    session = session.config("spark.log.level", "INFO")
     # Tasks are processes of this machine here; on others there would be no ticket either.
     session = session.config("spark.executorEnv.KRB5CCNAME", "FILE:/nowhere")
     spark = session.config("spark.executorEnv.KRB5_CONFIG", "/nowhere").getOrCreate()
-    spark.sparkContext.setLogLevel("INFO")
+    where = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ["KRB5CCNAME"])
+    assert where.collect() == ["FILE:/nowhere"], "a task has no ticket"
     columns: Any = {"n": "cf:n"}
     try:
         with omidpy.connect(store, tso=tso) as tm:
