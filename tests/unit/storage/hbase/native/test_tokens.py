@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from omidpy.errors import ConfigError
 from omidpy.storage.handed import HandedStore, handed
 from omidpy.storage.hbase.direct import NativeStore
 from omidpy.storage.hbase.native import tokens
@@ -15,6 +16,7 @@ from omidpy.storage.hbase.native.sasl import DIGEST
 from omidpy.storage.hbase.native.tokens import Source, Token, read_token, token_request
 from omidpy.storage.memory import MemoryStore
 from omidpy.wire.protobuf import put_bytes, put_uint64
+from tests.machines.fake_hbase import FakeHBase, Reply, client_of, fault
 from tests.machines.hbase_messages import message
 
 URL = "hbase+rpc://localhost:1?sasl=gssapi"
@@ -124,3 +126,17 @@ def test_other_stores_are_handed_on_by_their_address() -> None:
     plain = NativeStore("hbase+rpc://localhost:1")
     assert handed(plain).token is None
     plain.close()
+
+
+def test_an_hbase_that_gives_no_tokens_out_is_named() -> None:
+    """With the setting that makes it; one that does is believed."""
+    text = "No registered coprocessor service found for AuthenticationService in region hbase:meta"
+    refusal = fault("exceptions.UnknownProtocolException", text)
+    answers = [refusal, Reply(_answer(b"\x0a\x01i\x12\x01p"))]
+    with FakeHBase(lambda _: answers[0]) as fake:
+        client = client_of(fake, options="retry_s=0")
+        with pytest.raises(ConfigError, match=r"region\.classes has .*TokenProvider"):
+            client.calls.fetch_token()
+        answers.pop(0)
+        assert client.calls.fetch_token() == Token(b"i", b"p")
+        client.close()
