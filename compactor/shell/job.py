@@ -46,6 +46,7 @@ from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.opening import open_store
 from omidpy.storage.base import Store
+from omidpy.storage.handed import HandedStore, handed
 from omidpy.storage.sqlite.store import url_of
 
 if TYPE_CHECKING:
@@ -258,9 +259,9 @@ def ranges_on_spark(
         tell_every_s: How often a worker says at most how far it is.
         look_every_s: How often the driver looks at most.
     """
-    store_url = worker_url(store.url)
 
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
+        sent_store = handed(store, worker_url(store.url))
         at_once = min(len(tasks), context.defaultParallelism)
         advances = Advances(
             ControlTable(store),
@@ -279,12 +280,12 @@ def ranges_on_spark(
 
         def pass_and_count(one: tuple[int, RangeTask, bytes | None]) -> RangeResult:
             number, task, told_as = one
-            result = pass_on_worker(store_url, task, told_as, tell_every_s)
+            result = pass_on_worker(sent_store, task, told_as, tell_every_s)
             ended.add({number: Passed().with_result(result)})
             return result
 
         run_id = tasks[0].run
-        what = f"omidpy: pass over {len(sent)} ranges of {store_url}"
+        what = f"omidpy: pass over {len(sent)} ranges of {store.url}"
         ranges = context.parallelize(sent, len(sent)).map(pass_and_count)
         try:
             with ThreadPoolExecutor(1) as thread:
@@ -303,7 +304,7 @@ def ranges_on_spark(
 
 
 def pass_on_worker(
-    store_url: str,
+    sent: HandedStore,
     task: RangeTask,
     told_as: bytes | None = None,
     tell_every_s: float = TELL_EVERY_S,
@@ -311,13 +312,13 @@ def pass_on_worker(
     """Pass over one range in a Spark worker.
 
     Args:
-        store_url: The store, from anywhere.
+        sent: The store, from anywhere.
         task: The range.
         told_as: Under which row to tell how far it is; None for not at all.
         tell_every_s: How often at most.
     """
     try:
-        store = open_store(store_url, must_exist=True)
+        store = open_store(sent.accept(), must_exist=True)
     except StorageError as error:
         return RangeResult(task, obstacle=f"a worker could not open the store: {error}")
     clock = SystemClock()
@@ -340,7 +341,7 @@ class SlicesOnSpark:
 
     def __init__(self, context: SparkContext, store: Store) -> None:
         self._context = context
-        self._store_url = worker_url(store.url)
+        self._store = store
         # One file has one writer at a time.
         is_file = not store.capabilities.remote
         self.workers: int = 1 if is_file else context.defaultParallelism
@@ -350,16 +351,16 @@ class SlicesOnSpark:
         at_once = min(len(tasks), self._context.defaultParallelism)
         tasks = [replace(task, pacing=task.pacing.shared_by(at_once)) for task in tasks]
         pruned = self._context.parallelize(tasks, len(tasks)).map(
-            partial(prune_on_worker, self._store_url)
+            partial(prune_on_worker, handed(self._store, worker_url(self._store.url)))
         )
-        what = f"omidpy: prune {len(tasks)} slices of the commit table of {self._store_url}"
+        what = f"omidpy: prune {len(tasks)} slices of the commit table of {self._store.url}"
         return result_of(partial(_named, self._context, what, None, pruned.collect))
 
 
-def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
+def prune_on_worker(sent: HandedStore, task: PruneTask) -> PruneResult:
     """Prune a slice in a Spark worker."""
     try:
-        store = open_store(store_url, must_exist=True)
+        store = open_store(sent.accept(), must_exist=True)
     except StorageError as error:
         why = f"a worker could not open the store: {error}"
         return PruneResult(task, kept=task.rows, obstacle=why)

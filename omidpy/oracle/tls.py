@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from omidpy.base.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError
-from omidpy.wire.tls import TlsStream, show_certificate
+from omidpy.wire.tls import TlsStream, client_context, refusal
 
 OPTIONS: Final = ("tls", "ca", "cert", "key", "name")
 
@@ -101,22 +101,7 @@ def context_of(tls: ClientTls) -> ssl.SSLContext:
     Raises:
         ConfigError: a file is none of certificates.
     """
-    try:
-        context = ssl.create_default_context(cafile=tls.ca)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"ca={tls.ca!r}: {error}; name a PEM file of certificates to trust"
-        ) from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if tls.cert is not None:
-        try:
-            show_certificate(context, tls.cert, tls.key)
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"cert={tls.cert!r}, key={tls.key!r}: {error}; name PEM files of the client's "
-                "certificate and of its key without a password"
-            ) from error
-    return context
+    return client_context(tls.ca, tls.cert, tls.key)
 
 
 class TlsSocket:
@@ -189,7 +174,7 @@ class TlsSocket:
         try:
             said = self._stream.receive(arrived)
         except ssl.SSLError as error:
-            raise _refusal(error) from error
+            raise Refused(refusal(error)) from error
         self._flush()
         if not said and not self._stream.is_over:
             raise BlockingIOError
@@ -229,20 +214,5 @@ def secured(
             stream.receive(arrived)
         plain.sendall(stream.to_send())
     except ssl.SSLError as error:
-        raise _refusal(error) from error
+        raise Refused(refusal(error)) from error
     return TlsSocket(plain, stream)
-
-
-def _refusal(error: ssl.SSLError) -> Refused:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return Refused(
-            f"its certificate is not trusted: {error.verify_message}; name the authority that "
-            "signed it with ca=FILE, and with name=NAME the host that it is for, if that differs"
-        )
-    reason = (error.reason or str(error)).lower().replace("_", " ")
-    if "certificate" in reason or "unknown ca" in reason:
-        return Refused(
-            f"it does not accept our certificate ({reason}); name one that its authority signed "
-            "with cert=FILE and key=FILE"
-        )
-    return Refused(f"no TLS could be agreed upon ({reason}); does TLS stand in its settings?")

@@ -13,6 +13,8 @@ import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+from omidpy.errors import ConfigError
+
 _PART_BYTES: Final = 64 * 1024
 _ALTERNATIVES: Final = ("URI", "DNS", "email")
 
@@ -34,6 +36,60 @@ def show_certificate(context: ssl.SSLContext, cert: str, key: str | None) -> Non
         raise ValueError("the key has a password")
 
     context.load_cert_chain(cert, key, password=no_password)
+
+
+def client_context(
+    ca: str | None, cert: str | None, key: str | None, *, prefix: str = ""
+) -> ssl.SSLContext:
+    """Return what a client's connections share: TLS 1.2 or newer, and the server's name is checked.
+
+    Args:
+        ca: PEM file of certificates to trust; None: the system's.
+        cert: PEM file of our own certificate; None: none is shown.
+        key: That of its key; None if the same file has it.
+        prefix: How the options `ca`, `cert` and `key` begin in the address, for messages.
+
+    Raises:
+        ConfigError: a file cannot be read, or holds something else.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{prefix}ca={ca!r}: {error}; name a PEM file of certificates to trust"
+        ) from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if cert is not None:
+        try:
+            show_certificate(context, cert, key)
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{prefix}cert={cert!r}, {prefix}key={key!r}: {error}; name PEM files of the "
+                "client's certificate and of its key without a password"
+            ) from error
+    return context
+
+
+def refusal(error: ssl.SSLError, *, prefix: str = "") -> str:
+    """Say why a client and a server do not agree upon TLS, and the remedy.
+
+    Args:
+        error: What OpenSSL says.
+        prefix: As of `client_context`.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted: {error.verify_message}; name the authority that "
+            f"signed it with {prefix}ca=FILE, and with {prefix}name=NAME the host that it is for, "
+            "if that differs"
+        )
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if "certificate" in reason or "unknown ca" in reason:
+        return (
+            f"it does not accept our certificate ({reason}); name one that its authority signed "
+            f"with {prefix}cert=FILE and {prefix}key=FILE"
+        )
+    return f"no TLS could be agreed upon ({reason}); does TLS stand in its settings?"
 
 
 class TlsStream:

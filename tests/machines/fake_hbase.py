@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -97,6 +98,10 @@ class FakeHBase:
     """What came, in order."""
     openings: list[bytes] = field(default_factory=list)
     """What each connection began with."""
+    tls: ssl.SSLContext | None = None
+    """With which connections begin; None: without TLS."""
+    refusal: bytes | None = None
+    """What is sent in answer to an opening that is none, and then the end; nothing if empty."""
 
     def __enter__(self) -> Self:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -143,8 +148,20 @@ class FakeHBase:
             threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
 
     def _serve(self, connected: socket.socket) -> None:
+        if self.tls is not None:
+            try:
+                connected = self.tls.wrap_socket(connected, server_side=True)
+            except OSError:
+                return
+            self._connected.append(connected)
         with connected, connected.makefile("rb") as stream:
             opening = stream.read(PREAMBLE_BYTES + 4)
+            if self.refusal is not None and not opening.startswith(b"HBas"):
+                with contextlib.suppress(OSError):
+                    connected.sendall(self.refusal)
+                    if not self.refusal:
+                        stream.read()
+                return
             if len(opening) == PREAMBLE_BYTES + 4:
                 opening += stream.read(struct.unpack(">I", opening[PREAMBLE_BYTES:])[0])
             self.openings.append(opening)

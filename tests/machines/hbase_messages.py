@@ -23,6 +23,9 @@ _MESSAGES: Final = {
     "RegionInfo": "1 region_id uint64, 2 table_name TableName, 3 start_key bytes, 4 end_key bytes, "
     "5 offline bool, 6 split bool, 7 replica_id int32",
     "RegionSpecifier": "1 type int32, 2 value bytes",
+    "CoprocessorServiceCall": "1 row bytes, 2 service_name string, 3 method_name string, "
+    "4 request bytes",
+    "CoprocessorServiceRequest": "1 region RegionSpecifier, 2 call CoprocessorServiceCall",
     "TimeRange": "1 from uint64, 2 to uint64",
     "Column": "1 family bytes, 2 qualifier *bytes",
     "Filter": "1 name string, 2 serialized_filter bytes",

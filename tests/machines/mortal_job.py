@@ -29,6 +29,7 @@ from compactor.run.plan import run
 from compactor.shell import job
 from omidpy.base.clock import SystemClock
 from omidpy.opening import open_store
+from omidpy.storage.handed import HandedStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.workload import DEADLINE_S, ROOT
@@ -63,18 +64,18 @@ def mortal_workers(step: str, mark: str) -> Iterator[None]:
     of_ranges, of_slices = job.pass_on_worker, job.prune_on_worker
 
     def pass_on_worker(
-        store_url: str, task: RangeTask, told_as: bytes | None = None, tell_every_s: float = 0.0
+        sent: HandedStore, task: RangeTask, told_as: bytes | None = None, tell_every_s: float = 0.0
     ) -> RangeResult:
         del told_as, tell_every_s
-        store = open_store(store_url, must_exist=True)
+        store = open_store(sent.accept(), must_exist=True)
         try:
             on_step = killing(step, mark)
             return RangePass(store, task, clock=SystemClock(), on_step=on_step).run()
         finally:
             store.close()
 
-    def prune_on_worker(store_url: str, task: PruneTask) -> PruneResult:
-        store = open_store(store_url, must_exist=True)
+    def prune_on_worker(sent: HandedStore, task: PruneTask) -> PruneResult:
+        store = open_store(sent.accept(), must_exist=True)
         try:
             return SlicePruner(store, task, on_step=killing(step, mark)).run()
         finally:

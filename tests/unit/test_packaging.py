@@ -64,7 +64,8 @@ def test_extras_and_groups_are_those_that_something_uses() -> None:
     """Documentation and errors name extras; a renamed one would send a user nowhere."""
     extras = PROJECT["project"]["optional-dependencies"]
     sinks = {"parquet", "kafka", "postgresql"}
-    kinds = {"hbase", "spark", "zk", *sinks, "s3", "delta", "console", "fast", "otel", "demo"}
+    kinds = {"hbase", "spark", "zk", "kerberos", *sinks, "s3", "delta", "console", "fast", "otel"}
+    kinds |= {"demo"}
     assert set(extras) == kinds
     assert set(PROJECT["dependency-groups"]) == {"test", "bench", "dev", "docs"}
 

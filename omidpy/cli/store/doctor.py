@@ -138,7 +138,7 @@ def check_servers(address: direct.NativeAddress) -> Iterator[ServerFinding]:
     from omidpy.storage.hbase.native.inspection import servers  # noqa: PLC0415 - only for its address
 
     for seen in servers(address):
-        yield ServerFinding(seen.role, seen.server, seen.problem)
+        yield ServerFinding(seen.role, seen.server, seen.problem, seen.secured)
 
 
 def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Finding]:

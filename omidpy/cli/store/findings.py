@@ -127,6 +127,8 @@ class ServerFinding:
     """`host:port`; the address that was asked where none was found."""
     problem: str | None = None
     """Why it cannot be used."""
+    secured: str | None = None
+    """What secures the connection; None where there is none."""
 
     @property
     def name(self) -> str:
@@ -140,8 +142,8 @@ class ServerFinding:
 
     @property
     def detail(self) -> str:
-        """That it answers, or why not."""
-        return self.problem or "can be reached"
+        """That it can be reached, and what secures the way there; or why not."""
+        return self.problem or f"can be reached {self.secured or ''}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ looks at its id.  A store that is one file is on one machine.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +17,13 @@ from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.manager import TransactionManager
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.base import Store
+from omidpy.storage.handed import HandedStore, handed
 from omidpy.tx.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from omidpy.storage.hbase.native.tokens import Token
 
 _FILE: Final = "sqlite:"
 
@@ -36,6 +39,8 @@ class Place:
     """Empty: not looked at yet."""
     host: str = ""
     """The only machine that reaches it; empty for any."""
+    token: Token | None = field(default=None, repr=False)
+    """What proves to the store who its tasks are; None if nothing has to."""
 
     def connect(self, client: int | None = None) -> TransactionManager:
         """Open the store.
@@ -52,6 +57,7 @@ class Place:
                 f"{self.store} is one file on {self.host}, and this task runs on {here}; run Spark "
                 "on that machine alone, as master 'local[*]' does, or keep the store on HBase"
             )
+        HandedStore(self.store, self.token).accept()
         made = connect_as(client, self.store, self.tso, conflict_level=self.conflict_level)
         if self.store_id and made.store.store_id != self.store_id:
             found = made.store.store_id
@@ -65,7 +71,7 @@ class Place:
     def seen(self, store: Store) -> Place:
         """Return it as processes elsewhere are to reach it, once it was opened."""
         if not self.store.startswith(_FILE):
-            return replace(self, store_id=store.store_id)
+            return replace(self, store_id=store.store_id, token=handed(store).token)
         from omidpy.storage.sqlite.store import url_of  # noqa: PLC0415 - only for its address
 
         url = url_of(str(Path(sqlite_path(self.store)).absolute()))

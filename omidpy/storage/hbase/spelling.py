@@ -16,6 +16,14 @@ from omidpy.errors import ConfigError
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#\s]+))(?::([0-9]+))?")
 
+FLAGS: Final = {"on": True, "true": True, "off": False, "false": False}
+"""How an option says yes or no: in the words of ZooKeeper's addresses, too."""
+
+
+def without_options(url: str) -> str:
+    """Return an address as far as its question mark, where what follows may be secret."""
+    return url.partition("?")[0]
+
 
 def place_text(place: tuple[str, int]) -> str:
     """Return `host:port`, an IPv6 address in brackets."""

@@ -80,6 +80,8 @@ class HBase(ABC):
         region_servers: int = 2,
         gateways: int = 1,
         more: Mapping[str, str] | None = None,
+        more_core: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
         quick: bool = False,
     ) -> RunningHBase:
         """Start one that keeps everything in `directory`; returns when it serves.
@@ -90,6 +92,8 @@ class HBase(ABC):
             region_servers: How many; cluster mode only.
             gateways: How many Thrift2 gateways.
             more: Settings for `hbase-site.xml`, over those of `settings.site`.
+            more_core: Settings for `core-site.xml`.
+            java_options: Options of every JVM.
             quick: Start sooner, at the price of what a JVM would optimise in the long run: for
                 tests, not for measurements.
 
@@ -103,6 +107,8 @@ class HBase(ABC):
             region_servers=region_servers,
             gateway_count=gateways,
             more=more or {},
+            more_core=more_core or {},
+            java_options=java_options,
             quick=quick,
         )
         try:
@@ -214,6 +220,8 @@ class RunningHBase(HBase):
         region_servers: int,
         gateway_count: int,
         more: Mapping[str, str],
+        more_core: Mapping[str, str],
+        java_options: Sequence[str],
         quick: bool,
     ) -> None:
         """Choose ports and write the configuration; nothing runs yet."""
@@ -229,10 +237,10 @@ class RunningHBase(HBase):
             mode=mode,
             gateways=[f"127.0.0.1:{port(name)}" for name in gateways],
             zookeeper=f"127.0.0.1:{port('zookeeper')}",
-            conf_dir=settings.write_configuration(directory, site),
+            conf_dir=settings.write_configuration(directory, site, more_core),
             jars=found,
         )
-        self._options = settings.QUICK_START if quick else ()
+        self._options = (*java_options, *(settings.QUICK_START if quick else ()))
         self._roles: dict[str, Role] = {}
         if mode is Mode.CLUSTER:
             self._roles["zookeeper"] = settings.zookeeper_role()

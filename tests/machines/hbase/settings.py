@@ -157,11 +157,13 @@ def site(
     }
 
 
-def write_configuration(directory: Path, site: Mapping[str, str]) -> Path:
+def write_configuration(
+    directory: Path, site: Mapping[str, str], more_core: Mapping[str, str]
+) -> Path:
     """Write the folder of configuration that servers and Java clients have on their class path."""
     folder = directory / "conf"
     folder.mkdir(parents=True, exist_ok=True)
-    core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": f"{directory}/tmp"}
+    core = {"fs.defaultFS": "file:///", "hadoop.tmp.dir": f"{directory}/tmp", **more_core}
     (folder / "core-site.xml").write_text(_xml(core))
     (folder / "hbase-site.xml").write_text(_xml(site))
     (folder / "log4j.properties").write_text(_LOGGING)

@@ -20,6 +20,7 @@ from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
 from omidpy.model import KeyRange
 from omidpy.storage.base import RowMutation
+from omidpy.storage.handed import HandedStore
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World
@@ -245,11 +246,11 @@ def test_a_pass_on_a_worker_tells_and_takes_it_back(
     world.put(b"a", 100)
     monkeypatch.setattr(job, "ControlTable", Heard)
     task = replace(TASK, families=frozenset({b"cf"}), low_watermark=500, commit_table=COMMIT_TABLE)
-    assert pass_on_worker(world.store.url, task).rows_read == 1
+    assert pass_on_worker(HandedStore(world.store.url), task).rows_read == 1
     assert (Heard.written, Heard.forgotten) == ([], [])
     prefix = PROGRESS_PREFIX + b"r/call/0/"
     world.put(b"b", 100)
-    assert pass_on_worker(world.store.url, task, prefix, 0.0).rows_read == 1
+    assert pass_on_worker(HandedStore(world.store.url), task, prefix, 0.0).rows_read == 1
     ((row, told),) = Heard.written
     assert row.startswith(prefix)
     assert told.startswith(b"[1,1,")

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from omidpy.base.clock import SystemClock
 from omidpy.errors import NoSuchFamily, NoSuchTable, OmidError, StorageUnavailable, UsageError
 from omidpy.model import Column, TableSchema
 from omidpy.storage import rules
@@ -41,6 +42,7 @@ from omidpy.storage.hbase import described, identity, states
 from omidpy.storage.hbase.direct import descriptors
 from omidpy.storage.hbase.direct.reads import NativeReads
 from omidpy.storage.hbase.keys import check_findable
+from omidpy.storage.hbase.native import tokens
 from omidpy.storage.hbase.native.address import NativeAddress, parse_native
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION
 from omidpy.storage.hbase.native.client import NativeClient
@@ -81,6 +83,21 @@ class NativeStore(NativeReads):
         super().__init__(address, NativeClient(address) if client is None else client)
         self._durability = FSYNC_WAL if address.durability == "fsync" else 0
         self._store_id: str | None = None
+        self._tokens = tokens.Source(self._client.calls.fetch_token, SystemClock().wall_ms)
+
+    def token_to_hand_on(self) -> tokens.Token | None:
+        """Return what proves who we are to tasks in other processes; None without Kerberos.
+
+        A process that was handed a token itself hands on that one.  Cost: 1 RPC, unless the last
+        one is good for half its time.
+
+        Raises:
+            ConfigError: HBase gives none out.
+            StorageUnavailable: HBase does not answer.
+        """
+        if self._address.sasl is None:
+            return None
+        return tokens.held(self._address.url) or self._tokens.token()
 
     @property
     def store_id(self) -> str:

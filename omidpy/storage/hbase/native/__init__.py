@@ -18,8 +18,16 @@
     scanning.py     one page of a scan
     admin.py        tables and regions
     diagnosis.py    what answers at a port where no HBase does?
+    layers.py       encryption between a connection and its socket; no I/O
+    security.py     what an address says of it
+    sasl.py         the bytes by which both agree upon who calls; no I/O
+    kerberos.py     the mechanism GSSAPI
+    digest.py       the mechanism DIGEST-MD5, by which a token is shown
+    tokens.py       tokens, and which one this process was handed
+    opening.py      how a conversation begins
     inspection.py   can every server be reached from here?
     address.py      what `hbase://...` says
 
-Importing it needs no extra; an address in ZooKeeper needs `omidpy[zk]`.
+Importing it needs no extra; an address in ZooKeeper needs `omidpy[zk]`, and
+Kerberos `omidpy[kerberos]`.
 """

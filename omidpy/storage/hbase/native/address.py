@@ -14,6 +14,7 @@ from typing import Final, Literal
 
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase import spelling
+from omidpy.storage.hbase.address import Protection
 
 BY_ZOOKEEPER: Final = "hbase"
 BY_RPC: Final = "hbase+rpc"
@@ -24,9 +25,21 @@ RPC_EXAMPLE: Final = "hbase+rpc://master1:16000,master2:16000"
 ZOOKEEPER_PORT: Final = 2181
 MASTER_PORT: Final = 16000
 
-OPTIONS: Final = ("timeout_s", "connect_timeout_s", "retry_s", "durability", "user")
-_SECURITY: Final = ("tls", "tls_ca", "tls_cert", "tls_key", "tls_name")
-_KERBEROS: Final = ("sasl", "sasl_service", "sasl_host", "sasl_qop", "token", "principal", "keytab")
+_SECONDS: Final = ("timeout_s", "connect_timeout_s", "retry_s")
+_CHOICES: Final = {
+    "durability": ("default", "fsync"),
+    "sasl": ("gssapi",),
+    "sasl_qop": ("auth", "auth-int", "auth-conf"),
+}
+_TEXTS: Final = ("user", "tls_ca", "tls_cert", "tls_key", "tls_name", "principal")
+OPTIONS: Final = (*_SECONDS, *_CHOICES, "tls", *_TEXTS)
+_ELSEWHERE: Final = {
+    "keytab": "name it in the environment, KRB5_CLIENT_KTNAME=FILE",
+    "sasl_host": "write principal=SERVICE/HOST@REALM",
+    "sasl_service": "write principal=SERVICE/_HOST@REALM",
+    "token": "omidpy hands tokens on by itself",
+}
+"""Options that one might look for here, and what to do instead."""
 _GATEWAYS_OWN: Final = ("transport", "protocol", "pool_size", "max_idle_s")
 
 
@@ -49,6 +62,19 @@ class NativeAddress:
     """`fsync`: every write reaches the disks of HBase's log before it is acknowledged."""
     user: str | None = None
     """Who calls, where HBase has no authentication; None is the user of this process."""
+    tls: bool = False
+    tls_ca: str | None = None
+    """PEM file of certificates to trust instead of the system's."""
+    tls_cert: str | None = None
+    """PEM file of the client's own certificate, and of its key unless `tls_key` names another."""
+    tls_key: str | None = None
+    tls_name: str | None = None
+    """Name in the certificates of all servers, where it is not the host that is connected to."""
+    sasl: Literal["gssapi"] | None = None
+    sasl_qop: Protection = "auth"
+    """What HBase's `hbase.rpc.protection` has to allow."""
+    principal: str | None = None
+    """The servers' in Kerberos, with `_HOST` for the name of each; None: hbase/_HOST."""
 
 
 def parse_native(url: str) -> NativeAddress:
@@ -75,7 +101,7 @@ def parse_native(url: str) -> NativeAddress:
                 f"ZooKeeper's servers, {EXAMPLE}"
             )
         places = _places(url, hosts, MASTER_PORT)
-        return NativeAddress(url, "rpc", places, **options)
+        return _checked(NativeAddress(url, "rpc", places, **options))
     znode = path.strip("/")
     if not slash or not znode:
         raise ConfigError(
@@ -85,9 +111,8 @@ def parse_native(url: str) -> NativeAddress:
         )
     if any(part in ("", ".", "..") for part in znode.split("/")):
         raise ConfigError(f"store address {url!r}: /{path} is no znode; write for instance /hbase")
-    return NativeAddress(
-        url, "zookeeper", _places(url, hosts, ZOOKEEPER_PORT), f"/{znode}", **options
-    )
+    places = _places(url, hosts, ZOOKEEPER_PORT)
+    return _checked(NativeAddress(url, "zookeeper", places, f"/{znode}", **options))
 
 
 def _places(url: str, hosts: str, default_port: int) -> tuple[tuple[str, int], ...]:
@@ -98,24 +123,50 @@ def _places(url: str, hosts: str, default_port: int) -> tuple[tuple[str, int], .
 
 
 def _value(url: str, name: str, text: str) -> object:
-    if name in _SECURITY or name in _KERBEROS:
-        what = "TLS" if name in _SECURITY else "Kerberos and tokens"
+    if name in _ELSEWHERE:
         raise ConfigError(
-            f"store address {url!r}: {name} asks for {what}, which omidpy speaks to gateways and "
-            "not to HBase itself; write hbase+thrift2://HOST:PORT for a gateway that has them"
+            f"store address {spelling.without_options(url)}: {name} does not stand there; "
+            f"{_ELSEWHERE[name]}"
         )
     if name in _GATEWAYS_OWN:
         raise ConfigError(f"store address {url!r}: {name} is for gateways alone; leave it out")
-    if name == "durability":
-        if text not in ("default", "fsync"):
+    if name in _CHOICES:
+        if text not in _CHOICES[name]:
+            choices = " or ".join(_CHOICES[name])
+            raise ConfigError(f"store address {url!r}: {name}={text!r} must be {choices}")
+        return text
+    if name == "tls":
+        if text not in spelling.FLAGS:
+            raise ConfigError(f"store address {url!r}: tls={text!r} must be on or off")
+        return spelling.FLAGS[text]
+    if name in _TEXTS:
+        if not text:
+            what = "who" if name == "user" else "what"
             raise ConfigError(
-                f"store address {url!r}: durability={text!r} must be default or fsync"
+                f"store address {url!r}: {name} is empty; leave it out, or say {what}"
             )
         return text
-    if name == "user":
-        if not text:
-            raise ConfigError(f"store address {url!r}: user is empty; leave it out, or say who")
-        return text
-    if name in OPTIONS:
+    if name in _SECONDS:
         return spelling.seconds(url, name, text)
     raise ConfigError(f"store address {url!r}: no option {name!r}; there are {', '.join(OPTIONS)}")
+
+
+def _checked(address: NativeAddress) -> NativeAddress:
+    """Refuse options that say nothing, or contradict each other."""
+    for name in ("tls_ca", "tls_cert", "tls_key", "tls_name"):
+        if getattr(address, name) is not None and not address.tls:
+            raise ConfigError(f"store address {address.url!r}: {name} has no effect without tls=on")
+    if address.tls_key is not None and address.tls_cert is None:
+        raise ConfigError(f"store address {address.url!r}: tls_key needs tls_cert, its certificate")
+    if address.sasl is None:
+        for name, usual in (("principal", None), ("sasl_qop", "auth")):
+            if getattr(address, name) != usual:
+                raise ConfigError(
+                    f"store address {address.url!r}: {name} has no effect without sasl=gssapi"
+                )
+    elif address.user is not None:
+        raise ConfigError(
+            f"store address {address.url!r}: user has no effect with sasl, by which the ticket "
+            "says who calls"
+        )
+    return address

@@ -20,7 +20,14 @@ from typing import Final, NoReturn
 from omidpy.base.pauses import Pauses
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
-from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind, TooLarge
+from omidpy.storage.hbase.native.faults import (
+    CallFailed,
+    Disagreed,
+    Fault,
+    Garbled,
+    Kind,
+    TooLarge,
+)
 from omidpy.storage.hbase.native.translate import translate
 
 MAX_ATTEMPTS: Final = 100
@@ -122,7 +129,7 @@ def _is_final(error: Exception) -> bool:
     """Say whether the next attempt would fail likewise."""
     if isinstance(error, Fault):
         return error.kind is Kind.PERMANENT
-    return isinstance(error, Garbled | TooLarge)
+    return isinstance(error, Garbled | TooLarge | Disagreed)
 
 
 def _is_momentary(error: Exception) -> bool:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
-from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable
+from omidpy.errors import ConfigError, NoSuchTable, OmidError, StorageUnavailable
 from omidpy.model import Cell
 from omidpy.storage.hbase.native import connection as connections_module
-from omidpy.storage.hbase.native import frames, scan_messages, schema
+from omidpy.storage.hbase.native import frames, scan_messages, schema, tokens
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.attempts import Attempts
 from omidpy.storage.hbase.native.connection import Connection, Waiting
@@ -23,6 +23,8 @@ from omidpy.storage.hbase.native.faults import CallFailed, Fault, Kind, Unanswer
 from omidpy.storage.hbase.native.frames import Answer
 from omidpy.storage.hbase.native.locations import Locations, NoRegion
 from omidpy.storage.hbase.native.registry import Registry, RpcRegistry, ZooKeeperRegistry
+from omidpy.storage.hbase.native.security import security_of
+from omidpy.storage.hbase.native.tokens import Token
 from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
 
 T = TypeVar("T")
@@ -65,9 +67,10 @@ class Calls:
             now_s: Elapsed time, as far as repetitions go.
 
         Raises:
-            ConfigError: a package is missing.
+            ConfigError: a package is missing, or a file of certificates cannot be read.
         """
         self.address = address
+        self._security = security_of(address)
         self.connections = connections or Connections(self._open)
         if registry is None:
             if address.registry == "rpc":
@@ -88,6 +91,8 @@ class Calls:
             user=self.address.user or connections_module.own_user(),
             timeout_s=self.address.connect_timeout_s,
             max_frame_bytes=frames.MAX_FRAME_BYTES,
+            security=self._security,
+            is_first=not self.connections.has_answered,
         )
 
     def close(self) -> None:
@@ -287,6 +292,30 @@ class Calls:
     def at_server(self, region: Region, method: str, body: bytes) -> bytes:
         """Make an administrator's call, once, to the server that has a region."""
         return self._once(region.server, SERVER, method, body)
+
+    def fetch_token(self) -> Token:
+        """Return what proves to HBase who calls, also from elsewhere.  Cost: 1 RPC.
+
+        Raises:
+            ConfigError: HBase gives none out.
+            StorageUnavailable: it does not answer.
+        """
+        try:
+            return self.at_row(
+                META,
+                b"",
+                lambda _: ("ExecService", tokens.token_request(), b""),
+                lambda answer: tokens.read_token(answer.body),
+                what="fetch a token",
+                is_repeatable=True,
+            )
+        except OmidError as error:
+            if isinstance(fault := error.__cause__, Fault) and fault.is_about_tokens:
+                raise ConfigError(
+                    f"{error}; HBase gives tokens out where hbase.coprocessor.region.classes has "
+                    "org.apache.hadoop.hbase.security.token.TokenProvider"
+                ) from error
+            raise
 
     def _once(self, server: ServerName, service: str, method: str, body: bytes) -> bytes:
         until_s = until(self.address.timeout_s)

@@ -11,7 +11,8 @@ What is kept here:
 * an answer goes to the call that it answers, also where others were given up before it came
 * `NotSent` says that the server has certainly not executed a call, since it executes whole frames
 * a thread that an exception takes out of a call, at whatever line, harms no other call: only where
-  a part of a frame was sent, and not the rest, is the connection of no more use
+  a part of a frame was sent, and not the rest, is the connection of no more use; nor is it where
+  the exception came while bytes were sealed or opened (`layers.py`)
 * every wait has an end
 
 It knows nothing of retries.
@@ -27,6 +28,8 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -35,14 +38,19 @@ from omidpy.errors import RemoteProtocolError
 from omidpy.storage.hbase.native import frames
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
+    Disagreed,
     Fault,
     Garbled,
+    GivenUp,
     Lost,
     NotSent,
     TooLarge,
     Unanswered,
 )
 from omidpy.storage.hbase.native.frames import Answer, FrameSplitter
+from omidpy.storage.hbase.native.layers import Layer
+from omidpy.storage.hbase.native.opening import objection, open_conversation
+from omidpy.storage.hbase.native.security import OPEN, Security
 
 RECEIVE_BYTES: Final = 64 * 1024
 """Bytes of one system call, more where a longer frame has begun."""
@@ -50,6 +58,7 @@ MOST_RECEIVE_BYTES: Final = 1024 * 1024
 
 LOOK_S: Final = 1.0
 """How often one who waits for another thread to read looks by himself."""
+_TORN: Final = "a call was given up while its answer was being decrypted"
 _MAX_ID: Final = 2**31 - 1
 
 
@@ -80,6 +89,9 @@ class Connection:
         *,
         where: str,
         max_frame_bytes: int = frames.MAX_FRAME_BYTES,
+        layer: Layer | None = None,
+        objection: Callable[[], Disagreed | None] = lambda: None,
+        secured: str = OPEN.described(),
     ) -> None:
         """Speak over a connected socket, whose opening has been sent.
 
@@ -87,17 +99,31 @@ class Connection:
             connected: It is closed with the connection.
             where: The server, for messages.
             max_frame_bytes: The longest answer that is read, and request that is sent.
+            layer: Seals what is sent and opens what arrives; None: both are as they are.
+            objection: Finds out why a server says nothing, where it never has on this connection.
+            secured: What secures the connection, in a few words.
         """
         connected.setblocking(False)
         self._socket = connected
         self.where = where
+        self.secured = secured
         self._max_frame_bytes = max_frame_bytes
+        self._layer = layer
+        self._arrived: list[bytes] = []
+        """Pieces that the layer has not opened."""
+        self._is_opening = False
+        """Whether the layer opens now, or was interrupted while it did."""
+        self._is_heard = False
+        """Whether an answer has ever come."""
+        self._objection = objection
+        self._objected: tuple[Disagreed | None] | None = None
         self._ids = itertools.count(1)
         self._splitter = FrameSplitter(max_frame_bytes)
         self._pending: dict[int, Waiting] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._receiving = threading.Lock()
+        self._explaining = threading.Lock()
         self._reader: Waiting | None = None
         self._reads_s = 0.0
         """When the one who reads last began to wait for bytes."""
@@ -114,6 +140,10 @@ class Connection:
         """Whether it is of no more use.  Cost: 1 system call, while nobody waits for an answer."""
         if self._broken is None and not self._pending:
             # Nobody reads, so nobody has noticed that the server closed it.
+            if self._layer is not None:
+                # What can be read may be the layer's own, and the end as well.
+                within(self._receiving, self._receive, 0.0)
+                return self._broken is not None
             try:
                 if not self._socket.recv(1, socket.MSG_PEEK):
                     self._end(Lost("the server closed the connection"))
@@ -164,6 +194,11 @@ class Connection:
         try:
             self._pending[waiting.id] = waiting
             within(self._sending, self._send, waiting, frame, until_s)
+        except NotSent as error:
+            self._pending.pop(waiting.id, None)
+            if isinstance(self._broken, Lost | Garbled) and (why := self._explained()) is not None:
+                raise why from error
+            raise
         except BaseException:
             self._pending.pop(waiting.id, None)
             raise
@@ -173,15 +208,19 @@ class Connection:
         """Send a frame whole.  Holds `_sending`."""
         sent = waiting.sent
         view: bytes | memoryview = frame
+        size = len(frame)
         if self._broken is not None:
             raise NotSent(f"the connection has ended: {self._broken}") from self._broken
         waiting.sent_s = time.monotonic()
         try:
+            if self._layer is not None:
+                view = frame = self._sealed(self._layer, frame)
+                size = len(frame)
             while True:
                 # In C alone, so that no exception comes between what was sent and its being noted.
                 with contextlib.suppress(BlockingIOError):
                     sent.extend(map(self._socket.send, (view,)))
-                if sum(sent) == len(frame):
+                if sum(sent) == size:
                     return
                 view = memoryview(frame)[sum(sent) :]
                 self._await_room(until_s)
@@ -189,9 +228,17 @@ class Connection:
             self._end(Lost(f"the connection broke: {error}"))
             raise NotSent(f"the connection broke: {error}") from error
         except BaseException:
-            if 0 < sum(sent) < len(frame):
-                self._end(Lost("a call was given up while it was being sent"))
+            # What the layer has counted has to be sent.
+            if sum(sent) < size and (self._layer is not None or sum(sent) > 0):
+                self._end(GivenUp("a call was given up while it was being sent"))
             raise
+
+    def _sealed(self, layer: Layer, frame: bytes) -> bytes:
+        """Return what to send.  Holds `_sending`."""
+        try:
+            return layer.seal(frame)
+        except CallFailed as error:
+            raise NotSent(f"the call could not be encrypted: {error}") from error
 
     def _await_room(self, until_s: float) -> None:
         left_s = until_s - time.monotonic()
@@ -211,6 +258,10 @@ class Connection:
         self.forget(waiting)
         found = waiting.answer
         if isinstance(found, CallFailed):
+            if isinstance(found, Lost | Garbled) and (why := self._explained()) is not None:
+                # It was sent whole, perhaps to another server than the one that explains itself.
+                why.is_certain = False
+                raise why from found
             # Each thread gets one of its own: it is given a traceback and a cause.
             raise _copied(found)
         if found.fault is not None:
@@ -253,6 +304,18 @@ class Connection:
                 other.wake.put(None)
                 return
 
+    def _explained(self) -> Disagreed | None:
+        """Return why a server has never answered, if it says so when it is asked, once."""
+        if self._is_heard or isinstance(self._broken, GivenUp):
+            return None
+        return within(self._explaining, self._explain)
+
+    def _explain(self) -> Disagreed | None:
+        if self._objected is None:
+            self._objected = (self._objection(),)
+        (found,) = self._objected
+        return None if found is None else Disagreed(*found.args)
+
     # -- receiving ---------------------------------------------------------------------------------
 
     def _receive(self, patience_s: float) -> None:
@@ -264,12 +327,17 @@ class Connection:
             return
         try:
             # What one who was interrupted has left behind comes first.
+            if self._layer is not None and (self._arrived or self._is_opening):
+                self._open(self._layer)
             if self._give_out() or not self._readable.poll(1000 * patience_s):
                 return
             size = min(MOST_RECEIVE_BYTES, max(RECEIVE_BYTES, self._splitter.missing))
             # In C alone, so that no exception comes between what was taken and its being kept.
-            self._splitter.incoming.extend(map(self._socket.recv, (size,)))
+            kept = self._splitter.incoming if self._layer is None else self._arrived
+            kept.extend(map(self._socket.recv, (size,)))
             self._came_s = time.monotonic()
+            if self._layer is not None:
+                self._open(self._layer)
             self._give_out()
             if self._splitter.has_ended:
                 self._end(Lost("the server closed the connection"))
@@ -277,8 +345,38 @@ class Connection:
             return
         except OSError as error:
             self._end(Lost(f"the connection broke: {error}"))
+        except Disagreed as error:
+            self._end(error)
         except (Garbled, RemoteProtocolError) as error:
             self._end(Garbled(str(error)))
+        except BaseException:
+            if self._is_opening:
+                self._end(GivenUp(_TORN))
+            raise
+
+    def _open(self, layer: Layer) -> None:
+        """Give the splitter what arrived pieces say.  Holds `_receiving`.
+
+        The layer must open each piece once, so one who is interrupted meanwhile leaves a
+        connection of no more use.
+        """
+        if self._is_opening:
+            self._arrived.clear()
+            self._is_opening = False
+            self._end(GivenUp(_TORN))
+            return
+        self._is_opening = True
+        while self._arrived:
+            piece = self._arrived[0]
+            said = layer.open(piece) if piece else b""
+            if said:
+                self._splitter.incoming.append(said)
+            if not piece or layer.is_over:
+                self._splitter.incoming.append(b"")
+                self._arrived.clear()
+                break
+            del self._arrived[0]
+        self._is_opening = False
 
     def _give_out(self) -> bool:
         """Give each answer that is there to its call; say whether there was one."""
@@ -293,6 +391,7 @@ class Connection:
             fault = answer.fault
             self._end(fault if fault is not None else Garbled("the server answered to no call"))
             return
+        self._is_heard = True
         waiting = self._pending.get(answer.call_id)
         if waiting is None:
             return  # it was given up
@@ -323,7 +422,7 @@ class Connection:
 
     def close(self) -> None:
         """End the connection; calls in flight fail.  A second call does nothing."""
-        self._end(Lost("the connection was closed"))
+        self._end(GivenUp("the connection was closed"))
         within(self._sending, self._close_receiving)
 
     def _close_receiving(self) -> None:
@@ -342,12 +441,32 @@ def _copied(error: CallFailed) -> CallFailed:
 
 
 def connect(
-    host: str, port: int, service: str, *, user: str, timeout_s: float, max_frame_bytes: int
+    host: str,
+    port: int,
+    service: str,
+    *,
+    user: str,
+    timeout_s: float,
+    max_frame_bytes: int,
+    security: Security = OPEN,
+    is_first: bool = False,
 ) -> Connection:
     """Connect to a service of a server.
 
+    Args:
+        host: Of the server.
+        port: Of the server.
+        service: As HBase calls it.
+        user: Who calls, where HBase believes it.
+        timeout_s: How long it may take.
+        max_frame_bytes: The longest answer that is read, and request that is sent.
+        security: What else secures the conversation.
+        is_first: No server has ever answered: one that says nothing is asked what it misses.
+
     Raises:
         NotSent: nobody listens there, or the name is unknown; its cause says which.
+        Disagreed: the server wants to be spoken to in another way.
+        NoTicket: we cannot prove who we are.
     """
     where = f"{host}:{port}"
     connected: socket.socket | None = None
@@ -355,12 +474,30 @@ def connect(
         connected = socket.create_connection((host, port), timeout=timeout_s)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connected.sendall(frames.opening(service, user))
-        return Connection(connected, where=where, max_frame_bytes=max_frame_bytes)
+        layer, secured = open_conversation(
+            connected,
+            service,
+            user=user,
+            security=security,
+            host=host,
+            until_s=time.monotonic() + timeout_s,
+        )
+        return Connection(
+            connected,
+            where=where,
+            max_frame_bytes=max_frame_bytes,
+            layer=layer,
+            objection=partial(objection, host, port, security) if is_first else lambda: None,
+            secured=secured,
+        )
     except OSError as error:
         if connected is not None:
             connected.close()
         raise NotSent(f"{where} cannot be reached: {error}") from error
+    except (Garbled, RemoteProtocolError) as error:
+        if connected is not None:
+            connected.close()
+        raise NotSent(f"{where} says nothing that is understood: {error}") from error
     except BaseException:
         if connected is not None:
             connected.close()

@@ -94,7 +94,7 @@ class Connections:
             place.connection = None
             old.close()
         if place.failure is not None and place.failed_s >= asked_s:
-            raise NotSent(*place.failure.args) from place.failure.__cause__
+            raise type(place.failure)(*place.failure.args) from place.failure.__cause__
         try:
             place.connection = self._open(*where)
         except NotSent as error:

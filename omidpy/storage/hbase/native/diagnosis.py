@@ -53,7 +53,9 @@ class Answers(NamedTuple):
             + ("ZooKeeper's servers" if wanted == "ZooKeeper" else "masters"),
             Speaker.HTTP: "name the port of "
             + ("ZooKeeper, 2181" if wanted == "ZooKeeper" else "HBase's RPC, 16000 or 16020"),
-            Speaker.TLS: "omidpy speaks TLS to gateways alone (hbase+thrift2://...?tls=on)",
+            Speaker.TLS: f"is it {wanted}?  Then add tls=on to the address"
+            if wanted == "HBase"
+            else "its address here has no TLS; name masters, hbase+rpc://HOST:16000",
             Speaker.SILENT: f"is it {wanted}, and does it have room for one more connection?",
             Speaker.NOBODY: f"start {wanted}, or check the address",
             Speaker.UNKNOWN_HOST: "check its name, or what resolves names on this machine",
@@ -88,7 +90,7 @@ def what_answers(host: str, port: int, *, patience_s: float = 2.0) -> Answers:
             return Answers(speaker, host, port)
         if sign and raw.startswith(sign):
             return Answers(speaker, host, port)
-    if _speaks_tls(host, port, patience_s):
+    if speaks_tls(host, port, patience_s):
         return Answers(Speaker.TLS, host, port)
     return Answers(Speaker.SILENT, host, port)
 
@@ -107,14 +109,19 @@ def _asked(host: str, port: int, question: bytes, patience_s: float) -> bytes:
         return b""
 
 
-def _speaks_tls(host: str, port: int, patience_s: float) -> bool:
-    """Try a TLS handshake; nothing is sent over it, so that nobody need be trusted."""
+def speaks_tls(host: str, port: int, patience_s: float) -> bool:
+    """Try a TLS handshake; nothing is sent over it, so that nobody need be trusted.
+
+    A server that wants a certificate of ours, and so ends the handshake, speaks TLS, too.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
         with socket.create_connection((host, port), timeout=patience_s) as connected:
             context.wrap_socket(connected).close()
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
     except (OSError, ValueError):
         return False
     return True

@@ -87,6 +87,9 @@ _KINDS: Final[dict[str, Kind]] = {
 _STOPPING: Final = frozenset({"RegionServerStoppedException", "RegionServerAbortedException"})
 """The region is about to be elsewhere, and a call that was under way may have been executed."""
 
+_UNPROVEN: Final = frozenset({"AccessDeniedException", "AccessControlException"})
+_UNPROVEN_TEXT: Final = "Authentication is required"
+
 _OUT_OF_RANGE: Final = re.compile(r"\bout of range\b|\bnot in region\b|\bWrongRegionException\b")
 _MOVED_TO: Final = re.compile(
     r"Region moved to: hostname=(\S+) port=(\d+) startCode=(\d+)", re.ASCII
@@ -115,8 +118,20 @@ class TooLarge(NotSent):
     """The request is longer than any that HBase takes."""
 
 
+class Disagreed(NotSent):
+    """The client and the server do not speak alike, in TLS or Kerberos: waiting changes nothing."""
+
+
+class NoTicket(NotSent):
+    """We cannot prove who we are now: a ticket has ended, or none was fetched yet."""
+
+
 class Lost(CallFailed):
     """The connection ended before the answer came."""
+
+
+class GivenUp(Lost):
+    """The connection was ended here, and not by the server."""
 
 
 class Unanswered(CallFailed):
@@ -151,6 +166,16 @@ class Fault(CallFailed):
         """The class and the first line of what it says."""
         line = first_line(self.text)
         return line if self.class_name in line else f"{self.class_name}: {line}"
+
+    @property
+    def is_about_authentication(self) -> bool:
+        """Whether the server refuses a client that only says who it is, and does not prove it."""
+        return self.class_name in _UNPROVEN and _UNPROVEN_TEXT in self.text
+
+    @property
+    def is_about_tokens(self) -> bool:
+        """Whether the server gives no tokens out."""
+        return "AuthenticationService" in self.text or "UnknownProtocol" in self.class_name
 
     @property
     def kind(self) -> Kind:

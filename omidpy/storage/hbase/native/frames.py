@@ -21,8 +21,10 @@ from omidpy.errors import RemoteProtocolError
 from omidpy.storage.hbase.native.faults import Fault, Garbled
 from omidpy.wire.protobuf import fields, put_bytes, put_varint
 
-PREAMBLE: Final = b"HBas\x00\x50"
-"""Magic, version 0, and SIMPLE authentication."""
+MAGIC: Final = b"HBas\x00"
+"""Magic, and version 0."""
+PREAMBLE: Final = MAGIC + b"\x50"
+"""Of SIMPLE authentication."""
 CODEC: Final = b"org.apache.hadoop.hbase.codec.KeyValueCodec"
 
 MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
@@ -42,13 +44,19 @@ _VARINT_4: Final = 0x20
 
 def opening(service: str, user: str) -> bytes:
     """Return what a client sends first: preamble and connection header.  Nothing answers it."""
+    return PREAMBLE + connection_header(service, user)
+
+
+def connection_header(service: str, user: str | None) -> bytes:
+    """Return what says which service is called, and by whom; None: by whoever was proved."""
     header = bytearray()
-    who = bytearray()
-    put_bytes(who, _BYTES_1, user.encode())
-    put_bytes(header, _BYTES_1, who)
+    if user is not None:
+        who = bytearray()
+        put_bytes(who, _BYTES_1, user.encode())
+        put_bytes(header, _BYTES_1, who)
     put_bytes(header, _BYTES_2, service.encode())
     put_bytes(header, _BYTES_3, CODEC)
-    return PREAMBLE + _LENGTH.pack(len(header)) + bytes(header)
+    return _LENGTH.pack(len(header)) + bytes(header)
 
 
 @cache

@@ -29,6 +29,8 @@ class Seen(NamedTuple):
     server: str
     problem: str | None = None
     """Why it cannot be used, with the remedy."""
+    secured: str | None = None
+    """What secures the connection, in a few words; None where there is none."""
 
 
 def servers(address: NativeAddress) -> Iterator[Seen]:
@@ -64,13 +66,13 @@ def servers(address: NativeAddress) -> Iterator[Seen]:
 
 def _seen(calls: Calls, role: str, server: ServerName, service: str) -> Seen:
     try:
-        calls.connections.get(server.host, server.port, service)
+        connection = calls.connections.get(server.host, server.port, service)
     except CallFailed as error:
         meant = translate(
             error, address=calls.address, what="connection", where=str(server), table=None
         )
         return Seen(role, str(server), str(meant))
-    return Seen(role, str(server))
+    return Seen(role, str(server), secured=connection.secured)
 
 
 def _region_servers(calls: Calls) -> set[ServerName]:

@@ -18,8 +18,9 @@ from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.connections import REGISTRY, Connections, until
 from omidpy.storage.hbase.native.diagnosis import what_answers
-from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled
+from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Fault, Garbled, NoTicket
 from omidpy.storage.hbase.native.schema import server_name
+from omidpy.storage.hbase.native.translate import translate
 from omidpy.storage.hbase.native.values import ServerName
 from omidpy.storage.hbase.spelling import place_text
 from omidpy.wire.protobuf import fields
@@ -136,7 +137,7 @@ class ZooKeeperRegistry:
     @contextlib.contextmanager
     def _session(self) -> Iterator[KazooClient]:
         from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
-        from kazoo.exceptions import KazooException  # noqa: PLC0415 - an extra
+        from kazoo.exceptions import KazooException, NoAuthError  # noqa: PLC0415 - an extra
 
         address = self._address
         timeout_s = max(address.connect_timeout_s, 1.0)
@@ -145,6 +146,11 @@ class ZooKeeperRegistry:
         try:
             client.start(timeout=timeout_s)
             yield client
+        except NoAuthError as error:
+            raise ConfigError(
+                f"{address.url}: ZooKeeper does not let strangers read below {address.znode}; name "
+                "masters instead, hbase+rpc://HOST:16000"
+            ) from error
         except failures as error:
             raise StorageUnavailable(
                 _nobody("ZooKeeper", address),
@@ -207,6 +213,7 @@ class RpcRegistry:
     def _ask(self, method: str, read: Callable[[bytes], T | None], missing: str) -> T:
         """Return the answer of the first server that has one."""
         problem: Exception | None = None
+        refusal: tuple[CallFailed, tuple[str, int]] | None = None
         is_answered = False
         for place in self._in_turn():
             try:
@@ -217,7 +224,12 @@ class RpcRegistry:
                 found = read(answer.body)
             except Fault as error:
                 self._connections.note_answer()
+                if error.is_about_authentication:
+                    refusal = error, place
                 is_answered, problem = True, error
+                continue
+            except (Disagreed, NoTicket) as error:
+                problem, refusal = error, (error, place)
                 continue
             except (CallFailed, RemoteProtocolError) as error:
                 problem = error
@@ -226,6 +238,14 @@ class RpcRegistry:
             if found:
                 self._learn(place)
                 return found
+        if refusal is not None:
+            raise translate(
+                refusal[0],
+                address=self._address,
+                what="look for the catalogue and the master",
+                where=place_text(refusal[1]),
+                table=None,
+            ) from refusal[0]
         if is_answered:
             raise StorageUnavailable(
                 f"{missing}, say the servers of {self._address.url}"

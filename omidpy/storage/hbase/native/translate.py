@@ -20,6 +20,7 @@ from omidpy.storage.hbase.meanings import OURS, Meaning
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
+    Disagreed,
     Fault,
     Garbled,
     Lost,
@@ -35,8 +36,8 @@ _PERMANENT: Final[dict[str, Meaning]] = {
     ),
     "BadAuthException": Meaning(
         ConfigError,
-        "HBase demands authentication, which omidpy has through gateways alone: write "
-        "hbase+thrift2://HOST:PORT",
+        "HBase demands authentication of another kind; add sasl=gssapi to the address for "
+        "Kerberos, or leave sasl out",
     ),
     "WrongVersionException": Meaning(
         ConfigError, "this version of HBase speaks another protocol; 2.5 and 2.6 are supported"
@@ -46,6 +47,8 @@ _PERMANENT: Final[dict[str, Meaning]] = {
 _ARGUMENT: Final = re.compile(
     r"KeyValue size too large|Cell with size|Row length|Illegal (?:character|first)"
 )
+NEEDS_AUTHENTICATION: Final = "it wants Kerberos; add sasl=gssapi to the address, and run `kinit`"
+
 _DISABLED: Final = re.compile(r"\bis disabled\b")
 
 
@@ -74,6 +77,8 @@ def translate(
     if table is not None and not re.search(rf"(?<!\w){re.escape(table)}(?!\w)", what):
         subject = f"{what} of table {table!r}"
     subject += f" at the HBase server {where}" if where else f" at {address.url}"
+    if isinstance(error, Disagreed) and not is_outcome_unknown:
+        return ConfigError(f"{subject}: {error}")
     if isinstance(error, TooLarge):
         return UsageError(f"{subject}: {error}; write less at a time")
     meant = _meant(error, address, subject)
@@ -108,6 +113,8 @@ def _meant(error: Exception, address: NativeAddress, subject: str) -> OmidError:
 
 
 def _refused(fault: Fault, subject: str) -> OmidError:
+    if fault.is_about_authentication:
+        return ConfigError(f"{subject}: {NEEDS_AUTHENTICATION} ({fault.gist})")
     found = _PERMANENT.get(fault.class_name)
     if found is None:
         found = next((one for name, one in _PERMANENT.items() if name in fault.gist), None)

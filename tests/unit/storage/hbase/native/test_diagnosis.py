@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from omidpy.errors import StorageUnavailable
+from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.storage.hbase.direct import NativeStore
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.calls import Calls
@@ -97,6 +97,22 @@ def test_a_gateway_named_as_zookeeper_is_told(port: Ports) -> None:
     at = port(lambda asked: THRIFT if b"getThrift" in asked else b"")
     store = NativeStore(f"hbase://127.0.0.1:{at}/hbase?connect_timeout_s=1")
     with pytest.raises(StorageUnavailable, match=r"Thrift gateway answers; write hbase\+thrift2"):
+        store.tables()
+    store.close()
+
+
+def test_a_zookeeper_that_lets_nobody_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers, so that what answers there is no question."""
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import NoAuthError
+
+    def refuse(client: object, path: str) -> None:
+        raise NoAuthError
+
+    monkeypatch.setattr(KazooClient, "start", lambda client, timeout: None)
+    monkeypatch.setattr(KazooClient, "sync", refuse)
+    store = NativeStore("hbase://127.0.0.1:1/hbase")
+    with pytest.raises(ConfigError, match=r"strangers read below /hbase; .*hbase\+rpc://HOST"):
         store.tables()
     store.close()
 

@@ -1,0 +1,64 @@
+"""A store as tasks in other processes open it: its address, and what proves who they are.
+
+Whoever sends tasks makes a `HandedStore` of its own store, which travels with them, pickled; each
+task lets its process `accept` it before it opens the address.  Where a store needs no proof, or
+every process has its own, that does nothing.
+
+What it carries may be secret, and is not shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from omidpy.storage.base import Store
+
+if TYPE_CHECKING:
+    from omidpy.storage.hbase.native.tokens import Token
+
+
+@runtime_checkable
+class HandsOn(Protocol):
+    """A store whose users prove who they are by something that other processes lack."""
+
+    def token_to_hand_on(self) -> Token | None:
+        """Return what proves it elsewhere, for as long as possible; None: nothing is needed.
+
+        Raises:
+            StorageUnavailable: it could not be fetched.
+            ConfigError: the store gives none out.
+
+        Cost: 1 RPC, unless the last one is good for long.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HandedStore:
+    """An address, and what opens it."""
+
+    url: str
+    token: Token | None = field(default=None, repr=False)
+
+    def accept(self) -> str:
+        """Let this process use it; return the address, to be opened."""
+        if self.token is not None:
+            from omidpy.storage.hbase.native.tokens import hold  # noqa: PLC0415 - only where used
+
+            hold(self.url, self.token)
+        return self.url
+
+
+def handed(store: Store, url: str | None = None) -> HandedStore:
+    """Return a store as other processes open it.
+
+    Args:
+        store: The store, opened here.
+        url: How they address it; None: as this process does.
+
+    Raises:
+        OmidError: as `HandsOn.token_to_hand_on`.
+    """
+    token = store.token_to_hand_on() if isinstance(store, HandsOn) else None
+    return HandedStore(store.url if url is None else url, token)
