@@ -337,7 +337,7 @@ class Connection:
 
 def _copied(error: CallFailed) -> CallFailed:
     if isinstance(error, Fault):
-        return Fault(error.class_name, error.text)
+        return error.copy()
     return type(error)(*error.args)
 
 
@@ -357,7 +357,8 @@ def connect(
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connected.sendall(frames.opening(service, user))
         return Connection(connected, where=where, max_frame_bytes=max_frame_bytes)
-    except OSError as error:
+    except (OSError, ValueError, OverflowError) as error:
+        # Of the latter two, a name or a port that is none, which a server has told.
         if connected is not None:
             connected.close()
         raise NotSent(f"{where} cannot be reached: {error}") from error

@@ -55,6 +55,11 @@ def multi(*parts: dict[str, Any], cells: bytes = b"") -> Reply:
     return Reply(body.SerializeToString(), cells)
 
 
+def made(count: int) -> Reply:
+    """Return the answer to a Multi in one region whose changes were all made."""
+    return multi({"resultOrException": [{"index": one, "result": {}} for one in range(count)]})
+
+
 @pytest.fixture(name="opened")
 def clients_of_fakes() -> Iterator[Callable[..., tuple[NativeClient, list[FakeHBase]]]]:
     """Return what opens a client of fakes."""
@@ -197,7 +202,7 @@ def test_of_a_batch_what_failed_is_made_again_alone(opened: Opened) -> None:
     """By row: HBase says which."""
     bad = {"index": 1, "exception": {"name": "x.RegionTooBusyException", "value": b"busy"}}
     client, (fake,) = opened(
-        scripted(multi({"resultOrException": [{"index": 0, "result": {}}, bad]}), multi({}))
+        scripted(multi({"resultOrException": [{"index": 0, "result": {}}, bad]}), made(1))
     )
     rows = [PUT._replace(row=row) for row in (b"a", b"b")]
     client.mutate_many("t", rows)
@@ -211,6 +216,35 @@ def test_of_a_batch_what_failed_is_made_again_alone(opened: Opened) -> None:
     assert fake.calls[1].cells == encode(b"b", b"f", b"q", 5, b"v")
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize(
+    "results",
+    [
+        [],
+        [{"index": 0, "result": {}}],
+        [{"index": 0, "result": {}}, {"index": 2, "result": {}}],
+        [{"index": 0, "result": {}}, {"index": 7, "exception": {"name": "x.Y", "value": b""}}],
+    ],
+)
+def test_an_answer_that_lacks_a_row_is_no_success(
+    opened: Opened,
+    results: list[dict[str, Any]],
+    is_read: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A row would be taken for written, or for empty, of which the server has said nothing."""
+    client, (fake,) = opened(scripted(multi({"resultOrException": results})))
+    rows = (b"a", b"b")
+
+    def call() -> None:
+        if is_read:
+            client.get_many("t", [Get(row, Selection()) for row in rows])
+        else:
+            client.mutate_many("t", [PUT._replace(row=row) for row in rows])
+
+    with pytest.raises(StorageUnavailable, match=f"127.0.0.1:{fake.port}.*lacks a part"):
+        call()
+
+
 def test_a_batch_goes_to_all_servers_before_one_answers(opened: Opened) -> None:
     """Two servers take no longer than one."""
     came: list[int] = []
@@ -221,7 +255,7 @@ def test_a_batch_goes_to_all_servers_before_one_answers(opened: Opened) -> None:
             limit_s = time.monotonic() + 5
             while len(came) < 2 and time.monotonic() < limit_s:
                 time.sleep(0.001)
-            return multi({}) if len(came) == 2 else fault("RegionTooBusyException")
+            return made(2) if len(came) == 2 else fault("RegionTooBusyException")
 
         return answer
 
