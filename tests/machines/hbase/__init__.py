@@ -10,6 +10,6 @@
 """
 
 from tests.machines.hbase.server import AttachedHBase, HBase, NotReady, RunningHBase
-from tests.machines.hbase.settings import Mode
+from tests.machines.hbase.settings import Mode, Road
 
-__all__ = ["AttachedHBase", "HBase", "Mode", "NotReady", "RunningHBase"]
+__all__ = ["AttachedHBase", "HBase", "Mode", "NotReady", "Road", "RunningHBase"]

@@ -1,6 +1,7 @@
 """A real HBase whose processes can be killed, stopped and started again one by one.
 
     with HBase.start(directory) as hbase:
+        hbase.url                             # by the road that was chosen: hbase://..., or
         hbase.thrift2_url                     # hbase+thrift2://127.0.0.1:PORT
         hbase.crash("master")                 # kill -9
         hbase.start_process("master")         # returns when it serves again
@@ -31,7 +32,7 @@ from xml.etree import ElementTree as ET
 from tests.machines import maven
 from tests.machines.hbase import settings
 from tests.machines.hbase.ports import PortBlock, answers
-from tests.machines.hbase.settings import Mode, Role
+from tests.machines.hbase.settings import Mode, Road, Role
 from tests.machines.keeper import Kept
 
 LONGEST_START_S = 180.0
@@ -46,6 +47,9 @@ class NotReady(Exception):
 
 class HBase(ABC):
     """Addresses of an HBase, which `start` makes our own, or `attach` finds in another process."""
+
+    road: Road = Road.THRIFT2
+    """By which road `url` leads; a test chooses (`tests/machines/hbase_fixtures.py`)."""
 
     def __init__(
         self,
@@ -126,6 +130,20 @@ class HBase(ABC):
                 "starts one"
             )
         return AttachedHBase(directory.resolve(), json.loads(state.read_text()))
+
+    @property
+    def url(self) -> str:
+        """URL by the chosen road."""
+        return self.direct_url if self.road is Road.DIRECT else self.thrift2_url
+
+    @contextlib.contextmanager
+    def by(self, road: Road) -> Iterator[None]:
+        """Let `url` lead by a road for the length of a block."""
+        before, self.road = self.road, road
+        try:
+            yield
+        finally:
+            self.road = before
 
     @property
     def thrift2_url(self) -> str:
