@@ -33,6 +33,9 @@ _PERMANENT: Final[dict[str, Meaning]] = {
     "RequestTooBigException": Meaning(
         UsageError, "write less at a time (hbase.ipc.max.request.size of HBase)"
     ),
+    "TableNotDisabledException": Meaning(
+        UsageError, "disable it first (`disable` in the `hbase shell`)"
+    ),
     "BadAuthException": Meaning(
         ConfigError,
         "HBase demands authentication, which omidpy has through gateways alone: write "
