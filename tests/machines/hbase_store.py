@@ -58,7 +58,7 @@ def one_region_store(hbase: HBase) -> Iterator[HBaseStore]:
 
 def drop_tables(hbase: HBase, *, but: Iterable[str] = ()) -> None:
     """Drop every table, system tables included, except those named."""
-    store = Thrift2Store(hbase.thrift2_url)
+    store = open_hbase(hbase)
     kept = frozenset(but)
     try:
         names = [schema.name for schema in store.tables() if schema.name not in kept]

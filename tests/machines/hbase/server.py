@@ -40,6 +40,10 @@ LOOK_EVERY_S = 0.05
 LOG_TAIL_LINES = 40
 _STATE = "running.json"
 
+NEWEST = Path(__file__).parent
+OLDER = NEWEST / "older"
+"""Projects of the releases that can be started."""
+
 
 class NotReady(Exception):
     """A process ended or did not serve in time; the message has the end of its log."""
@@ -85,6 +89,7 @@ class HBase(ABC):
         gateways: int = 1,
         more: Mapping[str, str] | None = None,
         quick: bool = False,
+        release: Path = NEWEST,
     ) -> RunningHBase:
         """Start one that keeps everything in `directory`; returns when it serves.
 
@@ -94,6 +99,7 @@ class HBase(ABC):
             region_servers: How many; cluster mode only.
             gateways: How many Thrift2 gateways.
             more: Settings for `hbase-site.xml`, over those of `settings.site`.
+            release: Folder of the project that has its jars; the older one has no gateway.
             quick: Start sooner, at the price of what a JVM would optimise in the long run: for
                 tests, not for measurements.
 
@@ -108,6 +114,7 @@ class HBase(ABC):
             gateway_count=gateways,
             more=more or {},
             quick=quick,
+            release=release,
         )
         try:
             hbase.start_all()
@@ -233,9 +240,10 @@ class RunningHBase(HBase):
         gateway_count: int,
         more: Mapping[str, str],
         quick: bool,
+        release: Path,
     ) -> None:
         """Choose ports and write the configuration; nothing runs yet."""
-        found = jars()
+        found = jars(release)
         directory.mkdir(parents=True, exist_ok=True)
         self._ports = PortBlock()
         port = self._ports.port
@@ -428,6 +436,6 @@ def _await(
         raise NotReady(f"{name} {problem}; the end of its log:\n{tail}")
 
 
-def jars() -> Path:
+def jars(release: Path = NEWEST) -> Path:
     """Return the folder of HBase's jars and IDL, fetched if need be."""
-    return maven.build(Path(__file__).parent)
+    return maven.build(release)
