@@ -321,6 +321,25 @@ def test_the_doctor_says_whether_each_server_can_be_reached(
         checks = json.loads(capsys.readouterr().out.splitlines()[-1])["checks"]
         verdicts = {check["role"]: check["verdict"] for check in checks if "role" in check}
         assert verdicts == {"catalogue": "ok", "master": "ok", "region server": "ok"}
+        (road,) = (check for check in checks if check["name"] == "road")
+        assert (road["verdict"], road["closed"]) == ("ok", [])
+        assert store.url in road["detail"]
+
+
+def test_the_doctor_says_what_answers_in_place_of_a_gateway(
+    hbase: HBase, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever knows one port of a cluster is told what to write."""
+    master = hbase.rpc_url.removeprefix("hbase+rpc://")
+    for place, expected in (
+        (hbase.zookeeper, f"write hbase://{hbase.zookeeper}/hbase, which needs no gateway"),
+        (master, f"write hbase+rpc://{master}, which needs no gateway"),
+    ):
+        with pytest.raises(SystemExit):
+            main(("doctor", place, "--json"))
+        (check,) = json.loads(capsys.readouterr().out.splitlines()[-1])["checks"]
+        assert check["verdict"] == "failed"
+        assert expected in check["detail"]
 
 
 def test_a_client_of_the_library_alone_needs_no_store(hbase: HBase) -> None:
