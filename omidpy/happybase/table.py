@@ -183,7 +183,7 @@ class Table:
             batch_size: Rows of a page.
             scan_batching: Cut rows into pieces of so many columns.
             limit: How many rows, or pieces, at most.
-            sorted_columns: Give `OrderedDict`s; columns are in order without it, too.
+            sorted_columns: Give each row as an `OrderedDict`; columns are in order without it, too.
             reverse: From the greatest row down; `row_start` is included, `row_stop` is not.
 
         Cost: 1 RPC for each page, of `batch_size` rows or about 1 MiB.
