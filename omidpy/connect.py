@@ -17,7 +17,7 @@ from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
-from omidpy.storage.hbase.from_happybase import Connection, Pool, settings_of
+from omidpy.storage.hbase.from_happybase import Connection, DirectConnection, Pool, settings_of
 from omidpy.tx.publishing import Publishing
 from omidpy.tx.session import Openable
 
@@ -28,7 +28,7 @@ _open_managers: weakref.WeakSet[TransactionManager] = weakref.WeakSet()
 
 
 def connect(
-    url: str | Connection | Pool,
+    url: str | Connection | Pool | DirectConnection,
     tso: str | None = None,
     *,
     conflict_level: str = DEFAULT_CONFLICT_LEVEL,
@@ -38,7 +38,8 @@ def connect(
 
     Args:
         url: The store, see `open_store`.  Or a `happybase.Connection` or `ConnectionPool`, whose
-            gateway is then used by connections of our own, with the prefix of its tables.
+            gateway is then used by connections of our own, with the prefix of its tables; or one of
+            `omidpy.happybase`, whose HBase is.
         tso: `HOST:PORT` of a `tso-server`, `store:` to find it through its lease in the store, or
             `zk://HOST:PORT,.../omid` to find it, or Omid's own, through ZooKeeper.  None runs the
             oracle in this process, which then has the store to itself.  Behind the first two,
@@ -58,7 +59,7 @@ def connect(
 
 def connect_as(
     client: int | None,
-    url: str | Connection | Pool,
+    url: str | Connection | Pool | DirectConnection,
     tso: str | None = None,
     *,
     conflict_level: str = DEFAULT_CONFLICT_LEVEL,

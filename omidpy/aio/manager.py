@@ -22,7 +22,7 @@ from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown
 from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import Committed, Outcome, TransactionStatus
 from omidpy.reading.changes.change import Change
-from omidpy.storage.hbase.from_happybase import Connection, Pool
+from omidpy.storage.hbase.from_happybase import Connection, DirectConnection, Pool
 from omidpy.tx import retry
 from omidpy.tx.feeds import open_watch
 from omidpy.tx.keys import keyed
@@ -270,7 +270,7 @@ class TransactionManager:
 
 
 def connect(
-    url: str | Connection | Pool,
+    url: str | Connection | Pool | DirectConnection,
     tso: str | None = None,
     *,
     conflict_level: str = DEFAULT_CONFLICT_LEVEL,

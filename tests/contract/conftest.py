@@ -14,6 +14,7 @@ from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import empty_hbase, one_region_store
 from tests.machines.isolation import Bench
 from tests.machines.like_thrift1 import LikeThrift1
@@ -26,14 +27,15 @@ from tso.embedded import EmbeddedOracle
     params=[
         "memory",
         "sqlite",
-        pytest.param("hbase", marks=(pytest.mark.hbase, pytest.mark.nightly)),
+        pytest.param("direct", marks=(pytest.mark.hbase, pytest.mark.nightly)),
+        pytest.param("thrift2", marks=(pytest.mark.hbase, pytest.mark.nightly)),
     ]
 )
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """Return an empty store; on HBase, where each test takes seconds, at night."""
-    if request.param == "hbase":
-        # It is started for whom it needs alone.
-        with one_region_store(request.getfixturevalue("hbase")) as on_hbase:
+    if request.param in iter(Road):
+        hbase: HBase = request.getfixturevalue("hbase")  # started for whom it needs alone
+        with hbase.by(request.param), one_region_store(hbase) as on_hbase:
             yield on_hbase
         return
     path: Path = request.getfixturevalue("tmp_path")
@@ -51,6 +53,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
         "sqlite, embedded oracle",
         pytest.param("sqlite, tso-server", marks=pytest.mark.integration),
         pytest.param("HBase, tso-server", marks=pytest.mark.hbase),
+        pytest.param("Thrift2, tso-server", marks=(pytest.mark.hbase, pytest.mark.nightly)),
     ],
 )
 def every_manager(
@@ -75,9 +78,11 @@ def every_manager(
         case "sqlite, embedded oracle":
             with omidpy.connect(url) as tm:
                 yield tm
-        case "HBase, tso-server":
-            hbase = request.getfixturevalue("hbase")  # started for whom it needs alone
+        case "HBase, tso-server" | "Thrift2, tso-server":
+            hbase: HBase = request.getfixturevalue("hbase")  # started for whom it needs alone
+            road = Road.THRIFT2 if "Thrift2" in request.param else Road.DIRECT
             with (
+                hbase.by(road),
                 empty_hbase(hbase) as url,
                 tso_server(url) as server,
                 omidpy.connect(url, tso=server.address) as tm,

@@ -12,11 +12,13 @@ from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.client_suite import ClientSuite, closing
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.processes import tso_server
+
+ROAD_BY_DAY = Road.DIRECT
 
 
 class TestMemoryAndNaiveOracle(ClientSuite):
@@ -98,7 +100,7 @@ def served_by_hbase(hbase: HBase) -> Iterator[TransactionManager]:
 
 
 class TestHBaseAndServer(ClientSuite):
-    """What a cluster runs: HBase through a Thrift2 gateway, and one server."""
+    """What a cluster runs: HBase, and one server."""
 
     @pytest.fixture
     def tm(self, served_by_hbase: TransactionManager) -> TransactionManager:

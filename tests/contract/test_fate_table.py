@@ -14,12 +14,12 @@ from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW, LOCK_PREFIX, TableFateStore
 from omidpy.life.base import Judge, Member
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
-from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import LEASE_S
 from omidpy.testing.fate.contract import FateStoreContract
 from tests.machines.hbase import HBase
+from tests.machines.hbase_store import HBaseStore, open_hbase
 
 
 class InATable(FateStoreContract):
@@ -63,10 +63,10 @@ class TestInAFile(InATable):
 
 
 class TestOnHBase(InATable):
-    """`hbase+thrift2://`."""
+    """`hbase://`, and at night `hbase+thrift2://`."""
 
     @pytest.fixture
-    def store(self, opened: Thrift2Store) -> Iterator[Thrift2Store]:
+    def store(self, opened: HBaseStore) -> Iterator[HBaseStore]:
         """Return a store without operations, whose table has held some."""
         yield opened
         # Queues of locks, and the format, are never deleted: HBase would hide them afterwards.
@@ -83,9 +83,9 @@ class TestOnHBase(InATable):
 
 
 @pytest.fixture(scope="module")
-def opened(hbase: HBase) -> Iterator[Thrift2Store]:
+def opened(hbase: HBase) -> Iterator[HBaseStore]:
     """Return a store on HBase with a table for operations; made and dropped once: it takes long."""
-    store = Thrift2Store(hbase.thrift2_url)
+    store = open_hbase(hbase)
     Locks(TableFateStore(store)).write("any", new_id())
     yield store
     store.drop_table(FATE_TABLE)

@@ -23,7 +23,7 @@ from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.model import Timestamp
 from omidpy.storage.base import Store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.java import JavaDriver, JavaError
 from tests.machines.java_client import JavaManager, JavaTransaction
 from tests.machines.java_world import shared_store
@@ -33,6 +33,8 @@ from tests.machines.waiting import wait_for
 from tests.machines.workload import DEADLINE_S, NO_GRACES, leftovers
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase, pytest.mark.java]
+
+ROAD_BY_DAY = Road.DIRECT
 
 TABLE: Final = "kills"
 MIDDLE: Final = b"m"
@@ -225,9 +227,9 @@ def run_kills(
         first: Which of `CHANGES` comes behind the first death.
     """
     with (
-        tso_server(hbase.thrift2_url, "--max-transaction-age", AGE) as server,
+        tso_server(hbase.url, "--max-transaction-age", AGE) as server,
         JavaDriver(zookeeper=hbase.zookeeper) as of_writer,
-        omidpy.connect(hbase.thrift2_url, tso=server.address) as tm,
+        omidpy.connect(hbase.url, tso=server.address) as tm,
     ):
         tm.create_table(TABLE, ["cf"])
         writer = Writer(of_writer, server.address, tm.store)

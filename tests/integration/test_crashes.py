@@ -18,7 +18,7 @@ from omidpy.oracle.base import CommitRefused
 from tests.machines.crashes.aftermath import Case, Observer, Seen
 from tests.machines.crashes.mortal import COMMIT, Ending, LateCommit
 from tests.machines.crashes.scenarios import BEFORE, LEVELS, SCENARIOS, Scenario
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import one_region_store
 
 pytestmark = pytest.mark.integration
@@ -29,11 +29,14 @@ Cases = dict[str, list[Case]]
 ON_HBASE: Final = ("two-tables", "refused")
 """What is tried on HBase by day: many cells, and an abort; on a file it is everything."""
 
+AT_NIGHT: Final = (pytest.mark.hbase, pytest.mark.nightly)
+
 KINDS: Final = {
     "sqlite": (SCENARIOS, ()),
-    "hbase": (ON_HBASE, (pytest.mark.hbase,)),
-    "all on hbase": (SCENARIOS, (pytest.mark.hbase, pytest.mark.nightly)),
-    "thrift1": (SCENARIOS, (pytest.mark.hbase, pytest.mark.nightly)),
+    "direct": (ON_HBASE, (pytest.mark.hbase,)),
+    "all direct": (SCENARIOS, AT_NIGHT),
+    "thrift2": (SCENARIOS, AT_NIGHT),
+    "thrift1": (SCENARIOS, AT_NIGHT),
 }
 
 
@@ -50,7 +53,8 @@ def cases(
         yield observed(names, f"sqlite:///{tmp_path_factory.mktemp('crashes')}/store.db")
         return
     hbase: HBase = request.getfixturevalue("hbase")
-    with one_region_store(hbase) as store:
+    road = Road.DIRECT if "direct" in request.param else Road.THRIFT2
+    with hbase.by(road), one_region_store(hbase) as store:
         clients_url = hbase.thrift1_url if request.param == "thrift1" else None
         yield observed(names, store.url, clients_url)
 

@@ -103,6 +103,7 @@ def test_the_guide_to_hbase_runs_as_printed(hbase: HBase, java: JavaDriver, tmp_
         addresses = {
             "127.0.0.1:24758": server.address,
             'host="gateway", port=9091': 'host="{}", port={}'.format(*thrift1(hbase)),
+            "hbase://zk1:2181/hbase": hbase.direct_url,
         }
         with PageRun(GUIDES / "happybase.md", folder, addresses=addresses) as run:
             run.run()

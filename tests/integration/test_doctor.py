@@ -27,6 +27,8 @@ from omidpy.facts.control import ControlTable
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.hbase import probe
 from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.native import inspection
+from omidpy.storage.hbase.native.inspection import Seen
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.gateways import FakeGateway
 from tests.machines.hbase import HBase
@@ -226,6 +228,33 @@ def test_an_address_of_a_store_that_speaks_otherwise_is_corrected(examine: Repor
     assert f"use 'hbase+thrift2://127.0.0.1:{gateway.port}?transport=framed" in checks[0]["detail"]
     assert (checks[0]["is_as_addressed"], checks[0]["problem"]) == (False, None)
     assert [check["name"] for check in checks[1:]] == ["store"]
+
+
+def test_a_road_with_servers_out_of_reach_is_closed(
+    examine: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot be reached has some rows; where none was found nothing is known of roads."""
+    url = "hbase+rpc://master:16000"
+    seen = [
+        Seen("catalogue", "rs1:16020"),
+        Seen("master", "master:16000"),
+        Seen("region server", "rs1:16020"),
+        Seen("region server", "rs2:16020", "its name is unknown"),
+    ]
+    monkeypatch.setattr(inspection, "servers", lambda _: iter(seen))
+    code, checks = examine(url)
+    road = checks[-1]
+    assert (code, road["name"], road["verdict"]) == (1, "road", "failed")
+    assert (road["servers"], road["closed"]) == (3, ["rs2:16020"])
+    assert "1 of 3 servers cannot be reached from here (rs2:16020)" in road["detail"]
+    assert "hbase+thrift2://HOST:9090" in road["detail"]
+    monkeypatch.setattr(inspection, "servers", lambda _: iter(seen[:3]))
+    code, checks = examine(url)
+    assert (code, checks[-1]["verdict"]) == (0, "ok")
+    assert checks[-1]["detail"] == f"HBase is reached without a gateway: use {url}"
+    monkeypatch.setattr(inspection, "servers", lambda _: iter([Seen("catalogue", url, "nobody")]))
+    code, checks = examine(url)
+    assert (code, len(checks)) == (1, 1)
 
 
 @pytest.mark.usefixtures("hurried")

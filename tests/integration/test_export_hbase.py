@@ -13,12 +13,14 @@ from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, ExportQueue
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from tests.machines.export_queues import Collector
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.processes import tso_server
 from tests.machines.waiting import wait_for
 
 pytestmark = pytest.mark.integration
+
+ROAD_BY_DAY = Road.DIRECT
 
 TABLE = "OMIDPY_EXPORT_q"
 

@@ -22,7 +22,7 @@ from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.zookeeper.session import Delete
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
-from omidpy.storage.hbase.thrift2 import Thrift2Store
+from omidpy.opening import open_store
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.fate_crashes.lives import (
     DEATHS,
@@ -41,9 +41,12 @@ from tests.machines.fate_crashes.simulation import (
     check_lost_answers,
 )
 from tests.machines.fate_crashes.world import ENDS, End, end_of
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
+from tests.machines.hbase_store import open_hbase
 
 pytestmark = pytest.mark.integration
+
+ROAD_BY_DAY: Final = Road.DIRECT
 
 SAMPLED: Final = 13
 """One of so many moments by day, on servers."""
@@ -89,7 +92,7 @@ def in_a_file(path: Path) -> FateStore:
 
 def on_hbase(url: str, table: str) -> FateStore:
     """Open operations on HBase."""
-    return TableFateStore(Thrift2Store(url), table)
+    return TableFateStore(open_store(url), table)
 
 
 def in_zookeeper(hosts: str, path: str) -> FateStore:
@@ -168,13 +171,13 @@ def test_whenever_a_process_is_killed_the_next_one_finishes_on_hbase(
 
     def place() -> Callable[[], FateStore]:
         made.append(f"FATE_{uuid.uuid4().hex}")
-        return partial(on_hbase, hbase.thrift2_url, made[-1])
+        return partial(on_hbase, hbase.url, made[-1])
 
     try:
         # A judge that looks less often than twice a lease, on a busy machine, buries nobody.
         check_all(tmp_path, place, ends_well=how == "well", every=every, lease_s=1.5)
     finally:
-        store = Thrift2Store(hbase.thrift2_url)
+        store = open_hbase(hbase)
         there = {schema.name for schema in store.tables()}
         for table in set(made) & there:
             store.drop_table(table)

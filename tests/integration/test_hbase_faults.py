@@ -16,11 +16,14 @@ from omidpy.model import Column, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.testing.contract import in_threads
-from tests.machines.hbase import RunningHBase
+from tests.machines.hbase import Road, RunningHBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.pairs import Load, writers
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.DIRECT
+BY_GATEWAYS = pytest.mark.parametrize("hbase_cluster", [Road.THRIFT2], indirect=True)
 
 BATCH_ROWS = 40_000
 """A second or two of work, so that a kill comes into the middle of it."""
@@ -38,8 +41,6 @@ def load(hbase_cluster: RunningHBase) -> Iterator[Load]:
     [
         "rs1",
         pytest.param("rs2", marks=pytest.mark.nightly),
-        pytest.param("thrift2-1", marks=pytest.mark.nightly),
-        pytest.param("thrift2-2", marks=pytest.mark.nightly),
         pytest.param("master", marks=pytest.mark.nightly),
     ],
 )
@@ -54,6 +55,16 @@ def test_commits_outlive_the_kill_of_a_process(
         hbase_cluster.start_process(name)
         load.wait_for(20)
     load.check()
+
+
+@BY_GATEWAYS
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["thrift2-1", "thrift2-2"])
+def test_commits_outlive_the_kill_of_a_gateway(
+    hbase_cluster: RunningHBase, load: Load, name: str
+) -> None:
+    """The other one takes over."""
+    test_commits_outlive_the_kill_of_a_process(hbase_cluster, load, name)
 
 
 def test_a_region_server_that_stands_still_is_replaced(
@@ -81,6 +92,7 @@ def test_commits_go_on_after_all_of_hbase_was_down(hbase_cluster: RunningHBase, 
     load.check()
 
 
+@BY_GATEWAYS
 @pytest.mark.parametrize(
     "name", ["thrift2-1", pytest.param("thrift2-2", marks=pytest.mark.nightly)]
 )

@@ -12,11 +12,13 @@ import pytest
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.opening import open_store
 from omidpy.testing.verification import Judgement, Plan
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.proven import proven
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.DIRECT
 
 
 @pytest.fixture

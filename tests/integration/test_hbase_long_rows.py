@@ -13,23 +13,24 @@ from compactor.ranges.range_task import RangeResult
 from omidpy.base.tables import dated_incarnation
 from omidpy.model import KeyRange
 from omidpy.storage.base import LongRow, Portion, Put, RowMutation, Wanted
-from omidpy.storage.hbase.thrift2 import Thrift2Store
 from tests.machines.cells import FAMILY, World
-from tests.machines.hbase import HBase
-from tests.machines.hbase_store import one_region_store
+from tests.machines.hbase import HBase, Road
+from tests.machines.hbase_store import HBaseStore, one_region_store
 from tests.unit.compactor.test_long_rows import ROW, TASK, passed, wide_row
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
 
+ROAD_BY_DAY = Road.DIRECT
+
 
 @pytest.fixture
-def store(hbase: HBase) -> Iterator[Thrift2Store]:
+def store(hbase: HBase) -> Iterator[HBaseStore]:
     """Return a store without tables of ours."""
     with one_region_store(hbase) as store:
         yield store
 
 
-def passed_over(store: Thrift2Store) -> RangeResult:
+def passed_over(store: HBaseStore) -> RangeResult:
     """Pass over all that is old."""
     incarnation = dated_incarnation("", store.table_states(["t"])["t"])
     return passed(
@@ -40,7 +41,7 @@ def passed_over(store: Thrift2Store) -> RangeResult:
 
 @pytest.mark.parametrize(("columns", "versions"), [(1_000, 1), (2, 500)])
 def test_a_long_row_is_healed_and_cleaned(
-    store: Thrift2Store, monkeypatch: pytest.MonkeyPatch, columns: int, versions: int
+    store: HBaseStore, monkeypatch: pytest.MonkeyPatch, columns: int, versions: int
 ) -> None:
     """Each cell has its shadow cell then, and each column one version."""
     monkeypatch.setattr(range_pass, "PORTION", Portion(cells=300, size_bytes=1 << 20))
@@ -55,7 +56,7 @@ def test_a_long_row_is_healed_and_cleaned(
     assert (again.cells_healed, again.cells_dropped) == (0, 0)
 
 
-def test_large_values_come_one_by_one(store: Thrift2Store) -> None:
+def test_large_values_come_one_by_one(store: HBaseStore) -> None:
     """A portion of theirs is more than the region servers send at once."""
     World(store).table()
     puts = [Put(FAMILY, b"%d" % number, 1, bytes(700_000)) for number in range(9)]
@@ -77,7 +78,7 @@ def test_large_values_come_one_by_one(store: Thrift2Store) -> None:
 
 
 @pytest.mark.nightly
-def test_memory_does_not_grow_with_a_row(store: Thrift2Store) -> None:
+def test_memory_does_not_grow_with_a_row(store: HBaseStore) -> None:
     """Of 100,000 cells, with almost as many shadow cells: held whole they take 165 MiB."""
     wide_row(store, 100_000)
     tracemalloc.start()

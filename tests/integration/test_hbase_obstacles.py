@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from omidpy.cli import main
-from omidpy.storage.hbase.thrift2 import Thrift2Store
 from tests.machines.cells import World
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase.bare import bare_client, gateway_idl
-from tests.machines.hbase_store import one_region_store
+from tests.machines.hbase_store import one_region_store, open_hbase
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.THRIFT2
 
 Cli = Callable[..., tuple[int, Any, str]]
 
@@ -45,7 +46,7 @@ def cli(hbase: HBase, capsys: pytest.CaptureFixture[str]) -> Cli:
 
     def run(*words: str) -> tuple[int, Any, str]:
         with pytest.raises(SystemExit) as ended:
-            main([*words, "--store", hbase.thrift2_url, "--json"])
+            main([*words, "--store", hbase.url, "--json"])
         printed = capsys.readouterr()
         return int(str(ended.value.code or 0)), json.loads(printed.out), printed.err
 
@@ -92,7 +93,7 @@ def enable(hbase: HBase, table: str) -> None:
     """Enable a table as the shell does."""
     with bare_client(hbase) as client:
         client.enableTable(gateway_idl(hbase).TTableName(ns=b"default", qualifier=table.encode()))
-    store = Thrift2Store(hbase.thrift2_url)
+    store = open_hbase(hbase)
     try:
         assert list(store.scan(table))
     finally:

@@ -25,16 +25,17 @@ from omidpy.oracle.zookeeper import (
     resolver,
 )
 from omidpy.storage.base import Put, RowMutation
-from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.wire.frames import decode_response, encode_request
 from omidpy.wire.messages import CommitRequest, TimestampRequest, TimestampResponse
 from tests.integration.test_tso_server import HANDSHAKE, HANDSHAKE_ANSWER, Raw
 from tests.integration.test_tso_server_killed import Load, check_load
-from tests.machines.hbase import HBase
-from tests.machines.hbase_store import drop_tables
+from tests.machines.hbase import HBase, Road
+from tests.machines.hbase_store import HBaseStore, drop_tables, open_hbase
 from tests.machines.processes import ServerProcess, tso_server
 
 pytestmark = pytest.mark.integration
+
+ROAD_BY_DAY = Road.DIRECT
 
 PERIOD_S = 2
 CELLS = [CellId(1), CellId(2)]
@@ -49,21 +50,21 @@ OMIDS_SPLITS = """
 def url(hbase: HBase) -> str:
     """Return the address of a store that `omidpy init` has just set up."""
     set_up(hbase)
-    return hbase.thrift2_url
+    return hbase.url
 
 
 def set_up(hbase: HBase) -> None:
     """Run `omidpy init` on an HBase without tables."""
     drop_tables(hbase)
     with pytest.raises(SystemExit) as ended:
-        main(["init", "--store", hbase.thrift2_url])
+        main(["init", "--store", hbase.url])
     assert ended.value.code == 0
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[Thrift2Store]:
+def store(hbase: HBase, url: str) -> Iterator[HBaseStore]:
     """Return the store."""
-    opened = Thrift2Store(url)
+    opened = open_hbase(hbase)
     yield opened
     opened.close()
 
@@ -76,7 +77,7 @@ def lease(hbase: HBase) -> str:
 
 
 @contextmanager
-def client(address: str, store: Thrift2Store) -> Iterator[TcpOracle]:
+def client(address: str, store: HBaseStore) -> Iterator[TcpOracle]:
     """Give a client of the oracle at an address."""
     oracle = TcpOracle(address, store_id=store.store_id)
     try:
@@ -96,7 +97,7 @@ def committed(oracle: TcpOracle) -> tuple[Timestamp, Timestamp]:
 # -- set-up and life -------------------------------------------------------------------------------
 
 
-def test_the_commit_table_is_made_as_omids_own_tool_makes_it(store: Thrift2Store) -> None:
+def test_the_commit_table_is_made_as_omids_own_tool_makes_it(store: HBaseStore) -> None:
     """Sixteen regions between the same keys, one version of each cell."""
     starts = [region.start for region in store.regions(COMMIT_TABLE)]
     splits = [bytes.fromhex(first) + bytes(7) for first in OMIDS_SPLITS.split()]
@@ -104,7 +105,7 @@ def test_the_commit_table_is_made_as_omids_own_tool_makes_it(store: Thrift2Store
 
 
 def test_what_a_server_commits_is_in_omids_table_and_survives_it(
-    url: str, store: Thrift2Store
+    url: str, store: HBaseStore
 ) -> None:
     """I1 and I2 over a kill and a clean restart, with the lease in the store."""
     with tso_server(url) as first:
@@ -128,7 +129,7 @@ def test_what_a_server_commits_is_in_omids_table_and_survives_it(
 
 
 def test_an_invalidation_of_a_foreign_reader_refuses_the_commit(
-    url: str, store: Thrift2Store, lease: str
+    url: str, store: HBaseStore, lease: str
 ) -> None:
     """Omid's clients plant them below a fence; the answer must say what readers will see."""
     with tso_server(url, "--lease", lease) as server, client(server.address, store) as oracle:
@@ -141,9 +142,7 @@ def test_an_invalidation_of_a_foreign_reader_refuses_the_commit(
 # -- found through ZooKeeper -----------------------------------------------------------------------
 
 
-def test_clients_find_the_oracle_through_zookeeper(
-    url: str, store: Thrift2Store, lease: str
-) -> None:
+def test_clients_find_the_oracle_through_zookeeper(url: str, store: HBaseStore, lease: str) -> None:
     """As Omid's clients do in their mode HA; and a standby takes over after the period."""
     address = parse_zookeeper(lease)
     find = resolver(address)
@@ -174,7 +173,7 @@ def test_clients_find_the_oracle_through_zookeeper(
 
 
 def test_an_oracle_of_omid_is_waited_for_and_then_replaced(
-    url: str, store: Thrift2Store, lease: str, hbase: HBase
+    url: str, store: HBaseStore, lease: str, hbase: HBase
 ) -> None:
     """It writes the znode's next version while it lives, and nothing afterwards."""
     address = parse_zookeeper(lease)
@@ -196,9 +195,7 @@ def test_an_oracle_of_omid_is_waited_for_and_then_replaced(
             assert server.terminate() == 0
 
 
-def test_a_namespace_with_a_later_epoch_is_refused(
-    url: str, store: Thrift2Store, lease: str
-) -> None:
+def test_a_namespace_with_a_later_epoch_is_refused(url: str, store: HBaseStore, lease: str) -> None:
     """As Omid refuses it: another store's, or timestamps that went back.  Exit 2."""
     address = parse_zookeeper(lease)
     with connected(address) as session:
@@ -221,7 +218,7 @@ def test_a_lost_ensemble_is_a_named_error(url: str) -> None:
 
 @pytest.mark.parametrize("where", ["store", "zookeeper"])
 def test_a_holder_that_was_stopped_answers_nothing_after_a_takeover(
-    url: str, store: Thrift2Store, lease: str, where: str
+    url: str, store: HBaseStore, lease: str, where: str
 ) -> None:
     """It wakes up with a request to decide; every connection is closed, and it exits with 3."""
     options = ("--lease", lease if where == "zookeeper" else "store")
@@ -260,7 +257,7 @@ def test_a_holder_that_was_stopped_answers_nothing_after_a_takeover(
 
 @pytest.mark.parametrize("seed", [20261122])
 def test_nothing_acknowledged_is_lost_and_nothing_is_issued_twice(
-    url: str, store: Thrift2Store, lease: str, seed: int
+    url: str, store: HBaseStore, lease: str, seed: int
 ) -> None:
     """I1, I2, I8 and I9 over three deaths under load, a standby taking over each time."""
     chance = random.Random(seed)
@@ -293,22 +290,22 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_issued_twice(
 def test_a_store_of_omid_is_taken_over_with_an_initial_timestamp(hbase: HBase) -> None:
     """Omid's tool made the tables and its oracle kept timestamps in memory."""
     set_up(hbase)
-    store = Thrift2Store(hbase.thrift2_url)
+    store = open_hbase(hbase)
     put = Put(b"F", b"C", 5000, b"\x32")
     store.write({COMMIT_TABLE: [RowMutation(commit_row(5000), [put])]})
     incremental = ("--timestamps", "incremental")
-    with tso_server(hbase.thrift2_url, *incremental) as server:
+    with tso_server(hbase.url, *incremental) as server:
         assert server.wait() == 2
         assert "began at 5000" in server.wait_for("configuration")
-    with tso_server(hbase.thrift2_url, *incremental, "--initial-timestamp", "5050") as server:
+    with tso_server(hbase.url, *incremental, "--initial-timestamp", "5050") as server:
         assert server.wait() == 2
         assert "holds 5050" in server.wait_for("configuration")
-    with tso_server(hbase.thrift2_url, *incremental, "--initial-timestamp", "5051") as server:
+    with tso_server(hbase.url, *incremental, "--initial-timestamp", "5051") as server:
         with client(server.address, store) as oracle:
             assert oracle.begin().start_ts == 5150
             assert oracle.max_transaction_age_s == 24 * 3600
         assert server.terminate() == 0
-    with tso_server(hbase.thrift2_url, *incremental) as server:
+    with tso_server(hbase.url, *incremental) as server:
         assert server.address
         assert server.terminate() == 0
     store.close()

@@ -11,11 +11,13 @@ from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S
 from omidpy.storage.base import Put, RowMutation
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase.bare import bare_client, gateway_idl
 from tests.machines.hbase_store import one_region_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.DIRECT
 
 ROWS = 50_000
 BATCH_ROWS = 5000

@@ -22,13 +22,15 @@ from omidpy.errors import TransactionAborted
 from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.java import JavaDriver, JavaError
 from tests.machines.java_client import JavaManager
 from tests.machines.java_world import shared_store
 from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.DIRECT
 
 TABLE: Final = "bank"
 BALANCE: Final = b"cf:balance"
@@ -52,14 +54,14 @@ def store(hbase: HBase) -> Iterator[Store]:
 @pytest.fixture
 def address(hbase: HBase, store: Store) -> Iterator[str]:
     """Run our oracle; what is older than two seconds can no longer commit."""
-    with tso_server(hbase.thrift2_url, "--max-transaction-age", "2s") as server:
+    with tso_server(hbase.url, "--max-transaction-age", "2s") as server:
         yield server.address
 
 
 @pytest.fixture
 def ours(hbase: HBase, address: str) -> Iterator[TransactionManager]:
     """Return our client, with the accounts."""
-    with omidpy.connect(hbase.thrift2_url, address) as manager:
+    with omidpy.connect(hbase.url, address) as manager:
         manager.create_table(TABLE, families=["cf"], splits=[ACCOUNTS[4]])
         with manager.begin() as tx:
             for account in ACCOUNTS:

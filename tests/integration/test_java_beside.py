@@ -19,7 +19,7 @@ from omidpy.facts.commit_table import CommitTable
 from omidpy.manager import TransactionManager
 from omidpy.model import Timestamp, TransactionStatus
 from omidpy.storage.base import Store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase.bare import bare_client, gateway_idl
 from tests.machines.java import JavaDriver, JavaError, JavaOracle
 from tests.machines.java_client import JavaManager, JavaTransaction
@@ -27,6 +27,8 @@ from tests.machines.java_world import shared_store
 from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.DIRECT
 
 _numbers = itertools.count(1)
 
@@ -54,7 +56,7 @@ def address(
 ) -> Iterator[str]:
     """Run an oracle, and return where it listens."""
     if request.param == "ours":
-        with tso_server(hbase.thrift2_url) as server:
+        with tso_server(hbase.url) as server:
             yield server.address
             assert server.terminate() == 0, server.log
     else:
@@ -65,7 +67,7 @@ def address(
 @pytest.fixture(scope="module")
 def ours(hbase: HBase, address: str, driver: JavaDriver) -> Iterator[TransactionManager]:
     """Return our client."""
-    with omidpy.connect(hbase.thrift2_url, address, post_commit="sync") as manager:
+    with omidpy.connect(hbase.url, address, post_commit="sync") as manager:
         yield manager
 
 
@@ -285,7 +287,7 @@ def test_writers_of_two_cells_of_a_row_do_not_disturb_each_other(
 def test_at_row_level_they_do(hbase: HBase, address: str, driver: JavaDriver, row: bytes) -> None:
     """As Phoenix has it."""
     java = JavaManager(driver, address, level="ROW")
-    with omidpy.connect(hbase.thrift2_url, address, conflict_level="row") as ours:
+    with omidpy.connect(hbase.url, address, conflict_level="row") as ours:
         table = f"beside{next(_numbers)}"
         ours.create_table(table, families=["cf"])
         theirs, mine = java.begin(), ours.begin()
@@ -563,7 +565,7 @@ def test_java_heals_what_a_dead_client_of_ours_committed(
     store: Store,
 ) -> None:
     """It never came to write its shadow cells."""
-    with omidpy.connect(hbase.thrift2_url, address, post_commit="none") as mortal:
+    with omidpy.connect(hbase.url, address, post_commit="none") as mortal:
         with mortal.begin() as tx:
             tx.table(table).put(row, {b"cf:a": b"1", b"cg:b": b"2"})
         assert shadows(store, table, row) == {}

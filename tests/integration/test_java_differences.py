@@ -14,13 +14,15 @@ import omidpy
 from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.java import JavaDriver
 from tests.machines.java_client import JavaManager
 from tests.machines.java_world import shared_store
 from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.THRIFT2
 
 TABLE = "differences"
 _numbers = itertools.count(1)
@@ -36,14 +38,14 @@ def store(hbase: HBase) -> Iterator[Store]:
 @pytest.fixture(scope="module")
 def address(hbase: HBase, store: Store) -> Iterator[str]:
     """Run our oracle."""
-    with tso_server(hbase.thrift2_url) as server:
+    with tso_server(hbase.url) as server:
         yield server.address
 
 
 @pytest.fixture(scope="module")
 def ours(hbase: HBase, address: str) -> Iterator[TransactionManager]:
     """Return our client, with a table."""
-    with omidpy.connect(hbase.thrift2_url, address, post_commit="sync") as manager:
+    with omidpy.connect(hbase.url, address, post_commit="sync") as manager:
         manager.create_table(TABLE, families=["cf"])
         yield manager
         manager.drop_table(TABLE)

@@ -12,18 +12,20 @@ from omidpy.errors import TransactionAborted
 from omidpy.facts.commit_table import CommitTable, create_system_tables
 from omidpy.opening import open_store
 from omidpy.storage.base import Store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.java import JavaDriver
 from tests.machines.java_client import JavaManager
 from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
 
+ROAD_BY_DAY = Road.THRIFT2
+
 
 @pytest.fixture(scope="module")
 def store(hbase: HBase) -> Iterator[Store]:
     """Open the HBase, with Omid's tables and ours."""
-    store = open_store(hbase.thrift2_url)
+    store = open_store(hbase.url)
     create_system_tables(store)
     yield store
     store.close()
@@ -35,7 +37,7 @@ def test_a_commit_below_a_fence_reader_of_omid_is_refused(hbase: HBase, store: S
     The oracle fences that one table alone.  If it looked at nothing else it would tell the writer
     that it committed, and no reader would ever see it.
     """
-    url = hbase.thrift2_url
+    url = hbase.url
     with (
         JavaDriver(zookeeper=hbase.zookeeper) as driver,
         tso_server(url) as server,

@@ -18,13 +18,15 @@ from omidpy.cli import main
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import Timestamp
 from omidpy.opening import open_store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import drop_tables
 from tests.machines.java import JavaDriver, JavaOracle
 from tests.machines.java_client import JavaManager, JavaTransaction
 from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.DIRECT
 
 TABLE: Final = "java_accounts"
 ROWS: Final = [b"account%02d" % number for number in range(20)]
@@ -55,7 +57,7 @@ def cli(hbase: HBase, capsys: pytest.CaptureFixture[str]) -> Cli:
 
     def run(*words: str) -> Any:
         with pytest.raises(SystemExit) as ended:
-            main([*words, "--store", hbase.thrift2_url, "--json"])
+            main([*words, "--store", hbase.url, "--json"])
         printed = capsys.readouterr()
         assert not ended.value.code, printed.err
         return json.loads(printed.out)
@@ -76,7 +78,7 @@ def test_what_dead_java_clients_left_is_healed_and_pruned_and_java_reads_on(
         }
     assert entries_left(hbase, leaked) == leaked
 
-    with tso_server(hbase.thrift2_url) as server:
+    with tso_server(hbase.url) as server:
         java = JavaManager(survivor, server.address)
         refuse_to_adopt_what_is_undecided(cli)
         assert cli("table", "adopt", TABLE, "--accept-undecided", "--apply")["applied"]
@@ -100,7 +102,7 @@ def test_what_dead_java_clients_left_is_healed_and_pruned_and_java_reads_on(
 
         # Nobody can ask the commit table any more, and every value is still there for everybody.
         assert java_reads(java) == committed
-        with omidpy.connect(hbase.thrift2_url, server.address) as ours, ours.begin() as tx:
+        with omidpy.connect(hbase.url, server.address) as ours, ours.begin() as tx:
             assert dict(tx.table(TABLE).scan()) == committed
         with java.begin() as later:
             for row in ROWS:
@@ -182,7 +184,7 @@ def java_reads(java: JavaManager) -> Rows:
 
 def entries_left(hbase: HBase, start_timestamps: set[int]) -> set[int]:
     """Return which of some transactions have anything in the commit table."""
-    store = open_store(hbase.thrift2_url)
+    store = open_store(hbase.url)
     found = CommitTable(store).read([Timestamp(start_ts) for start_ts in start_timestamps])
     store.close()
     return {start_ts for start_ts, entry in found.items() if entry is not None}
@@ -190,7 +192,7 @@ def entries_left(hbase: HBase, start_timestamps: set[int]) -> set[int]:
 
 def versions(hbase: HBase) -> set[int]:
     """Return the versions of all cells of the table."""
-    store = open_store(hbase.thrift2_url)
+    store = open_store(hbase.url)
     found = {cell.version for page in store.scan(TABLE) for row in page for cell in row}
     store.close()
     return found

@@ -14,12 +14,14 @@ from omidpy.errors import TransactionAborted
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, TransactionStatus
 from omidpy.storage.base import Store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.java import JavaOracle
 from tests.machines.java_world import shared_store
 from tests.machines.proxy import COMMIT, LossyProxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.THRIFT2
 
 TABLE = "lossy"
 
@@ -50,7 +52,7 @@ def network(oracle: JavaOracle) -> Iterator[LossyProxy]:
 @pytest.fixture
 def ours(hbase: HBase, network: LossyProxy) -> Iterator[TransactionManager]:
     """Return our client beyond that network, with a table."""
-    with omidpy.connect(hbase.thrift2_url, network.address, post_commit="sync") as manager:
+    with omidpy.connect(hbase.url, network.address, post_commit="sync") as manager:
         manager.create_table(TABLE, families=["cf"])
         yield manager
         manager.drop_table(TABLE)

@@ -17,11 +17,13 @@ from omidpy.errors import ConfigError, OracleError
 from omidpy.model import CellId
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.base import Store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.java import JavaOracle
 from tests.machines.java_world import shared_store
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.DIRECT
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,6 @@ def test_omid_s_low_latency_mode_is_refused(hbase: HBase, store: Store, tmp_path
     """
     with JavaOracle(hbase.zookeeper, tmp_path, is_low_latency=True) as oracle:
         with pytest.raises(ConfigError, match="lowLatency"):
-            omidpy.connect(hbase.thrift2_url, oracle.address)
+            omidpy.connect(hbase.url, oracle.address)
         with pytest.raises(ConfigError, match="lowLatency"):
             ask_oracle(store, oracle.address)

@@ -22,13 +22,15 @@ from omidpy.facts.commit_table import CommitTable, read_leading_low_watermark
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 from tests.machines.cells import ALL_AT_ONCE
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.java import JavaDriver, JavaError, JavaOracle
 from tests.machines.java_client import JavaManager, JavaTransaction
 from tests.machines.java_world import shared_store
 from tests.machines.processes import ServerProcess, tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.DIRECT
 
 TABLE = "takeover"
 PATIENCE_S = 60.0
@@ -66,7 +68,7 @@ def lease(hbase: HBase, namespace: str) -> str:
 @pytest.fixture
 def our_server(hbase: HBase, lease: str, store: Store) -> Iterator[ServerProcess]:
     """Run our oracle."""
-    with tso_server(hbase.thrift2_url, "--lease", lease) as server:
+    with tso_server(hbase.url, "--lease", lease) as server:
         assert server.address
         yield server
 
@@ -84,7 +86,7 @@ def in_java(driver: JavaDriver, hbase: HBase, namespace: str) -> Iterator[JavaMa
 @contextmanager
 def in_python(hbase: HBase, lease: str) -> Iterator[TransactionManager]:
     """Give a client of ours that looks in ZooKeeper."""
-    with omidpy.connect(hbase.thrift2_url, lease, post_commit="sync") as manager:
+    with omidpy.connect(hbase.url, lease, post_commit="sync") as manager:
         if TABLE not in manager.tables():
             manager.create_table(TABLE, families=["cf"])
         yield manager
@@ -184,7 +186,7 @@ def test_clients_of_both_kinds_follow_from_our_oracle_to_omid_s_and_back(
             }
             omids.kill()
 
-        with tso_server(hbase.thrift2_url, "--lease", lease) as successor:
+        with tso_server(hbase.url, "--lease", lease) as successor:
             assert successor.address
             fifth = begun_in_java(java, after=fourth.start_ts)
             assert fifth.row(TABLE, b"ours") == {b"cf:n": b"2"}

@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from omidpy.cli import main
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import one_region_store
 from tests.machines.java import JavaDriver, JavaOracle
 from tests.machines.java_client import JavaManager
 from tests.machines.processes import ServerProcess, tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.THRIFT2
 
 TABLE = "accounts"
 

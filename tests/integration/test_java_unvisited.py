@@ -22,13 +22,15 @@ from omidpy.cli import main
 from omidpy.facts.commit_table import CommitTable
 from omidpy.model import Timestamp
 from omidpy.opening import open_store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import drop_tables
 from tests.machines.java import JavaDriver
 from tests.machines.java_client import JavaManager
 from tests.machines.processes import tso_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+
+ROAD_BY_DAY = Road.THRIFT2
 
 OURS: Final = "adopted"
 """Adopted with all its families: `cf` is written, `empty` is not, `dead` by the dead alone."""
@@ -87,7 +89,7 @@ def lived(hbase: HBase, driver: JavaDriver) -> Life:
         dead[table, row] = data
         entries.append(Timestamp(tx.start_ts))
 
-    with tso_server(hbase.thrift2_url) as server:
+    with tso_server(hbase.url) as server:
         java = JavaManager(driver, server.address)
         for table in (OURS, PART):
             with java.begin() as tx:
@@ -101,7 +103,7 @@ def lived(hbase: HBase, driver: JavaDriver) -> Life:
         java.close()
         assert server.terminate() == 0, server.log
     # Another oracle: all that began before is below its low watermark.
-    with tso_server(hbase.thrift2_url) as server:
+    with tso_server(hbase.url) as server:
         assert server.address
         first = cli(hbase, "compact", "run", *NO_GRACES)
         kept = entries_left(hbase, entries)
@@ -114,7 +116,7 @@ def lived(hbase: HBase, driver: JavaDriver) -> Life:
         with java.begin() as tx:
             tx.put(OURS, b"healthy", {b"empty:q": b"completed"})
         java.close()
-        with omidpy.connect(hbase.thrift2_url, server.address) as ours, ours.begin() as mine:
+        with omidpy.connect(hbase.url, server.address) as ours, ours.begin() as mine:
             healthy = mine.table(OURS).row(b"healthy")
             known = ours.tables()
             by_us = {
@@ -127,7 +129,7 @@ def cli(hbase: HBase, *words: str) -> tuple[int, dict[str, Any]]:
     """Run an `omidpy` command on this HBase; return its exit code and its JSON."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as ended:
-        main([*words, "--store", hbase.thrift2_url, "--json"])
+        main([*words, "--store", hbase.url, "--json"])
     code = ended.value.code or 0
     assert isinstance(code, int)
     return code, json.loads(printed.getvalue() or "{}")
@@ -135,7 +137,7 @@ def cli(hbase: HBase, *words: str) -> tuple[int, dict[str, Any]]:
 
 def entries_left(hbase: HBase, start_timestamps: list[Timestamp]) -> int:
     """Return how many of some transactions have an entry."""
-    with contextlib.closing(open_store(hbase.thrift2_url)) as store:
+    with contextlib.closing(open_store(hbase.url)) as store:
         found = CommitTable(store).read(start_timestamps)
     return sum(entry is not None for entry in found.values())
 

@@ -21,7 +21,7 @@ from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.direct import NativeStore
 from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.connections import until
-from omidpy.storage.hbase.native.values import Region
+from omidpy.storage.hbase.native.values import META, Region
 from tests.machines.hbase import RunningHBase
 from tests.machines.hbase_store import drop_tables
 from tests.machines.waiting import wait_for
@@ -198,3 +198,96 @@ def test_nothing_is_lost_or_done_twice_while_a_region_server_dies(
         done = [one.result(240) for one in working]
     assert all(done)
     ledger.check()
+
+
+def moved_on(ledger: Ledger, before: dict[bytes, int], seconds: float) -> bool:
+    """Wait until most rows have been written well beyond what they were; say whether they were."""
+    limit_s = time.monotonic() + seconds
+    while time.monotonic() < limit_s:
+        time.sleep(0.5)
+        moved = [row for row in before if ledger.puts[row] > before[row] + 50]
+        if len(moved) > len(before) // 2:
+            return True
+    return False
+
+
+def test_nothing_is_lost_or_done_twice_while_the_catalogue_moves(store: NativeStore) -> None:
+    """Whoever looks a region up meanwhile finds the catalogue where it is then."""
+    ledger, admin = Ledger(store), Admin(store._client.calls)
+    servers = sorted({region.server for region in admin.regions("t")})
+    catalogue = Region(META, b"hbase:meta,,1.1588230740.", b"", b"", servers[0])
+    with ThreadPoolExecutor(THREADS) as pool:
+        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
+        try:
+            moves = set()
+            for round_number in range(4):
+                to = servers[round_number % len(servers)]
+                admin.move(catalogue, to)
+                for region in admin.regions("t"):
+                    admin.move(region, to)
+                moves.add(store._client.calls.registry.meta_server())
+        finally:
+            ledger.stop.set()
+        done = [one.result(240) for one in working]
+    assert all(count > 5 for count in done)
+    assert len(servers) == 1 or len(moves) > 1
+    assert ledger.unknown == {}, "regions that move leave no doubt about a conditional change"
+    ledger.check()
+
+
+@pytest.mark.nightly
+def test_nothing_is_lost_or_done_twice_while_a_region_server_stands_still(
+    store: NativeStore, hbase_cluster: RunningHBase
+) -> None:
+    """For longer than its lease: others serve its regions, and it is not waited for."""
+    ledger = Ledger(store)
+    with ThreadPoolExecutor(THREADS) as pool:
+        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
+        try:
+            time.sleep(2)
+            region = store._client.calls.locations.locate("t", b"k00-0", until_s=until(20))
+            name = hbase_cluster.at_port(region.server.port)
+            before = dict(ledger.puts)
+            with hbase_cluster.paused(name):
+                assert moved_on(ledger, before, 150)
+                hbase_cluster.fence(name)
+            before = dict(ledger.puts)
+            assert moved_on(ledger, before, 60)
+        finally:
+            ledger.stop.set()
+        done = [one.result(240) for one in working]
+    assert all(done)
+    # Until it has ended it may answer readers from its memory.
+    hbase_cluster.crash(name)
+    ledger.check()
+
+
+@pytest.mark.nightly
+def test_tables_are_made_once_and_rows_written_while_the_master_is_replaced(
+    store: NativeStore, hbase_cluster: RunningHBase
+) -> None:
+    """Rows need no master; a table that is being made is made, once, by the next one."""
+    ledger = Ledger(store)
+    with ThreadPoolExecutor(THREADS + 1) as pool:
+        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
+        try:
+            for round_number in range(3):
+                making = pool.submit(
+                    store.create_table,
+                    TableSchema(f"made{round_number}", [FamilySchema(CF)]),
+                    splits=[b"m"],
+                )
+                time.sleep(0.1 * round_number)
+                hbase_cluster.crash("master")
+                before = dict(ledger.puts)
+                assert moved_on(ledger, before, 60), "rows are written without a master"
+                hbase_cluster.start_process("master")
+                assert making.result(180)
+        finally:
+            ledger.stop.set()
+        done = [one.result(240) for one in working]
+    assert all(done)
+    ledger.check()
+    names = [schema.name for schema in store.tables()]
+    assert sorted(name for name in names if name.startswith("made")) == ["made0", "made1", "made2"]
+    assert all(len(store.regions(f"made{number}")) == 2 for number in range(3))

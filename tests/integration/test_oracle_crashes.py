@@ -15,7 +15,7 @@ from omidpy.errors import TransactionAborted
 from omidpy.model import Aborted, Committed, Forgotten, Timestamp
 from tests.machines.crashes.mortal import Part
 from tests.machines.crashes.oracles import BATCHES, PLACES, Death, Deed, OracleObserver
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import one_region_store
 
 pytestmark = pytest.mark.integration
@@ -28,8 +28,9 @@ LOOKS = 3
     scope="module",
     params=[
         "sqlite",
-        pytest.param("hbase", marks=pytest.mark.hbase),
-        pytest.param("hbase and zookeeper", marks=(pytest.mark.hbase, pytest.mark.nightly)),
+        pytest.param("direct", marks=pytest.mark.hbase),
+        pytest.param("thrift2", marks=(pytest.mark.hbase, pytest.mark.nightly)),
+        pytest.param("direct and zookeeper", marks=(pytest.mark.hbase, pytest.mark.nightly)),
     ],
 )
 def deaths(
@@ -43,10 +44,12 @@ def deaths(
         return
     hbase: HBase = request.getfixturevalue("hbase")
     options: tuple[str, ...] = ()
-    if request.param == "hbase and zookeeper":
+    road = Road.THRIFT2 if request.param == "thrift2" else Road.DIRECT
+    if request.param == "direct and zookeeper":
         namespace = f"test-{random.SystemRandom().randrange(10**12)}"
         options = ("--lease", f"zk://{hbase.zookeeper}/{namespace}?period=5s")
     with (
+        hbase.by(road),
         one_region_store(hbase) as store,
         closing(OracleObserver(store.url, *options)) as observer,
     ):

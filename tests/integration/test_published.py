@@ -37,7 +37,7 @@ from omidpy.tx import transaction
 from omidpy.tx.transaction import Transaction
 from tests.machines.cells import ALL_AT_ONCE
 from tests.machines.cells import World as Compacted
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.interrupts.lines import Interrupt, Interrupter
 from tests.machines.like_thrift1 import LikeThrift1
@@ -49,6 +49,8 @@ from tests.machines.s3.publishing_checks import BOTH, NEITHER, ONE, TWO
 from tests.machines.s3.server import S3Server
 
 pytestmark = pytest.mark.integration
+
+ROAD_BY_DAY = Road.DIRECT
 
 
 @pytest.fixture

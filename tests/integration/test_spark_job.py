@@ -19,11 +19,12 @@ from omidpy.errors import ConfigError
 from omidpy.facts.watermarks import Watermarks
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import World
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import one_region_store
 from tests.machines.spark_cluster import packed_environment, spark_cluster
 from tests.machines.yarn import spark_home, yarn_cluster
 
+ROAD_BY_DAY: Final = Road.DIRECT
 ROOT: Final = Path(__file__).parents[2]
 JOB: Final = ROOT / "compactor" / "compactor.py"
 SUBMIT: Final = Path(sys.executable).parent / "spark-submit"
@@ -71,11 +72,11 @@ def test_job_heals_drops_prunes_and_prints_one_document(tmp_path: Path) -> None:
 @pytest.mark.spark
 @needs_spark
 def test_job_passes_over_the_regions_of_hbase(hbase: HBase, tmp_path: Path) -> None:
-    """Each task opens the gateways itself, in a process of Spark's."""
+    """Each task opens the store itself, in a process of Spark's."""
     with one_region_store(hbase) as store:
         world = World(store)
         leave_work(world)
-        check_work(hbase.thrift2_url, tmp_path)
+        check_work(hbase.url, tmp_path)
         check_claims(world)
 
 
@@ -97,7 +98,7 @@ def test_a_cluster_runs_the_job_from_an_archive(hbase: HBase, tmp_path: Path) ->
             "spark.driver.bindAddress=127.0.0.1",
         ):
             submit += ["--conf", setting]
-        check_work(hbase.thrift2_url, tmp_path, submit=submit)
+        check_work(hbase.url, tmp_path, submit=submit)
         check_claims(world)
 
 
@@ -132,10 +133,10 @@ def test_yarn_runs_the_job_from_an_archive(mode: str, hbase: HBase, tmp_path: Pa
         for conf in confs:
             submit += ["--conf", conf]
         if mode == "client":
-            check_work(hbase.thrift2_url, tmp_path, submit=submit, settings=settings)
+            check_work(hbase.url, tmp_path, submit=submit, settings=settings)
         else:
             report = tmp_path / "r.json"
-            words = ("--store", hbase.thrift2_url, "--grace", "0s", "--report", str(report))
+            words = ("--store", hbase.url, "--grace", "0s", "--report", str(report))
             ran = submitted(*words, cwd=tmp_path, submit=submit, settings=settings)
             assert ran.returncode == 0, ran.stderr
             check_report(json.loads(report.read_bytes()))

@@ -14,7 +14,7 @@ import pytest
 import omidpy
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.opening import open_store
-from tests.machines.hbase import HBase
+from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.java import JavaDriver
 from tests.machines.java_client import JavaManager
@@ -23,6 +23,8 @@ from tests.machines.storm import ACCOUNTS, JOURNAL, Plan, Remains, Told, open_ac
 from tests.machines.workload import ROOT
 
 pytestmark = pytest.mark.integration
+
+ROAD_BY_DAY = Road.DIRECT
 
 CLIENTS: Final = 100
 BY_DAY: Final = 30

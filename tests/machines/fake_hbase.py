@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 from omidpy.storage.hbase.native.address import NativeAddress, parse_native
 from omidpy.storage.hbase.native.calls import Calls
@@ -51,6 +51,8 @@ class Reply:
     """Send so many bytes of it and close the connection; None sends it whole."""
     raw: bytes | None = None
     """Send these bytes instead."""
+    is_endless: bool = False
+    """Send it again and again, a byte at a time, until the client has gone."""
 
 
 def fault(name: str, text: str = "said so") -> Reply:
@@ -145,6 +147,7 @@ class FakeHBase:
             except OSError:
                 return
             self._connected.append(connected)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
 
     def _serve(self, connected: socket.socket) -> None:
@@ -167,6 +170,8 @@ class FakeHBase:
             self.openings.append(opening)
             while len(length := stream.read(4)) == 4:
                 frame = stream.read(struct.unpack(">I", length)[0])
+                if len(frame) < struct.unpack(">I", length)[0]:
+                    return  # as HBase, which executes whole frames only
                 with self._lock:
                     call = _call_in(len(self.calls), frame)
                     self.calls.append(call)
@@ -174,6 +179,9 @@ class FakeHBase:
                 sent = frame_of(call.call_id, reply)
                 try:
                     connected.sendall(sent[: reply.after_bytes])
+                    while reply.is_endless:
+                        for byte in range(len(sent)):
+                            connected.sendall(sent[byte : byte + 1])
                     if reply.after_bytes is not None:
                         connected.shutdown(socket.SHUT_RDWR)
                         return
@@ -227,8 +235,17 @@ class FixedRegistry:
         return "fake"
 
 
+class HasServer(Protocol):
+    """A fake, or a network before one."""
+
+    @property
+    def server(self) -> ServerName:
+        """Its name."""
+        ...
+
+
 def client_of(
-    *servers: FakeHBase, options: str = "timeout_s=5&retry_s=5", table: str = "t"
+    *servers: HasServer, options: str = "timeout_s=5&retry_s=5", table: str = "t"
 ) -> NativeClient:
     """Return a client of a table whose regions, one for each server, meet at b, c, ...
 

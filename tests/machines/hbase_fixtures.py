@@ -5,6 +5,10 @@ and kills nothing.  `hbase_cluster` is another, with two region servers and two 
 that do kill; before each test whatever the last one left dead is started again.  Where workers
 share the tests (`make test`), each has its own of both.
 
+A store reaches either without a gateway, or through one.  A module that says which is its
+`ROAD_BY_DAY` takes `hbase.url`: each of its tests that asks for one of the two fixtures runs on
+that road by day, and on the other one at night, unless the test says itself which it is for.
+
 OMIDPY_TEST_HBASE=DIRECTORY takes, in place of the first, what
 `python -m tests.machines.hbase DIRECTORY` runs there, so that a run need not start its own.  Tests
 empty it, so it is for one process: workers start their own all the same.
@@ -19,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machines.hbase import HBase, Mode, RunningHBase
+from tests.machines.hbase import HBase, Mode, Road, RunningHBase
 
 ENVIRONMENT = "OMIDPY_TEST_HBASE"
 
@@ -32,9 +36,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.hbase)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let the tests of a module that names its road of the day run on the other one at night."""
+    by_day: Road | None = getattr(metafunc.module, "ROAD_BY_DAY", None)
+    if by_day is None:
+        return
+    roads = [
+        pytest.param(road, id=road, marks=() if road is by_day else pytest.mark.nightly)
+        for road in (by_day, *(one for one in Road if one is not by_day))
+    ]
+    itself = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    for name in ("hbase", "hbase_cluster"):
+        if name in metafunc.fixturenames and name not in itself:
+            metafunc.parametrize(name, roads, indirect=True)
+
+
 @pytest.fixture(scope="session")
-def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
-    """Give the HBase of this session."""
+def _hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
     directory = os.environ.get(ENVIRONMENT)
     if directory and "PYTEST_XDIST_WORKER" not in os.environ:
         attached = HBase.attach(Path(directory))
@@ -48,6 +66,13 @@ def hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBase]:
         yield running
     finally:
         running.stop(forget=True)
+
+
+@pytest.fixture(scope="session")
+def hbase(request: pytest.FixtureRequest, _hbase: HBase) -> HBase:
+    """Give the HBase of this session, by the road of the test."""
+    _hbase.road = getattr(request, "param", Road.THRIFT2)
+    return _hbase
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +91,8 @@ def _hbase_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 
 
 @pytest.fixture
-def hbase_cluster(_hbase_cluster: RunningHBase) -> RunningHBase:
-    """Give the session's cluster, all of it running."""
+def hbase_cluster(request: pytest.FixtureRequest, _hbase_cluster: RunningHBase) -> RunningHBase:
+    """Give the session's cluster, all of it running, by the road of the test."""
+    _hbase_cluster.road = getattr(request, "param", Road.THRIFT2)
     _hbase_cluster.start_all()
     return _hbase_cluster

@@ -37,7 +37,10 @@ _MESSAGES: Final = {
     "GetRequest": "1 region RegionSpecifier, 2 get Get",
     "Condition": "1 row bytes, 2 family bytes, 3 qualifier bytes, 4 compare_type int32, "
     "5 comparator Comparator",
-    "MutationProto": "1 row bytes, 2 mutate_type int32, 6 durability int32, "
+    "QualifierValue": "1 qualifier bytes, 2 value bytes, 3 timestamp uint64, 4 delete_type int32",
+    "ColumnValue": "1 family bytes, 2 qualifier_value *QualifierValue",
+    "MutationProto": "1 row bytes, 2 mutate_type int32, 3 column_value *ColumnValue, "
+    "6 durability int32, "
     "8 associated_cell_count int32, 9 nonce uint64",
     "MutateRequest": "1 region RegionSpecifier, 2 mutation MutationProto, 3 condition Condition, "
     "4 nonce_group uint64",

@@ -40,6 +40,7 @@ from omidpy.cli.store.findings import (
     MissingTablesFinding,
     OracleFinding,
     OwnershipFinding,
+    RoadFinding,
     ServerFinding,
     StoreFinding,
     UnreadableFinding,
@@ -75,9 +76,9 @@ def doctor(
         str | None,
         typer.Argument(
             metavar="[ADDRESS]",
-            help="HOST, HOST:PORT or hbase+thrift2://... of a gateway: finds out how to speak to "
-            "it.  Options for TLS and SASL in it are used.  Or hbase://ZOOKEEPER/hbase or "
-            "hbase+rpc://MASTER: finds out whether each server can be reached.",
+            help="hbase://ZOOKEEPER/hbase or hbase+rpc://MASTER: finds out whether each server "
+            "can be reached.  Or HOST, HOST:PORT or hbase+thrift2://... of a gateway: finds out "
+            "how to speak to it.  Options for TLS and SASL in it are used.",
         ),
     ] = None,
     *,
@@ -114,7 +115,22 @@ def doctor(
 def _check_address(text: str) -> Iterator[Finding]:
     if text.partition("://")[0] in direct.SCHEMES:
         return check_servers(direct.parse_native(text))
-    return check_gateways(_address(text))
+    found = check_gateways(_address(text))
+    return found if "://" in text else map(_told_of_others, found)
+
+
+def _told_of_others(found: GatewayFinding) -> GatewayFinding:
+    """Say where ZooKeeper or HBase itself answers, in place of a gateway, what to write instead."""
+    from omidpy.storage.hbase.native.diagnosis import Speaker, what_answers  # noqa: PLC0415 - see above
+
+    if found.url is not None:
+        return found
+    ((host, port),) = parse_address(f"hbase+thrift2://{found.gateway}").gateways
+    other = what_answers(host, port)
+    if other.speaker not in (Speaker.ZOOKEEPER, Speaker.HBASE):
+        return found
+    wanted = "HBase" if other.speaker is Speaker.ZOOKEEPER else "ZooKeeper"
+    return dataclasses.replace(found, problem=f"{other.told(wanted)}, which needs no gateway")
 
 
 def _address(text: str) -> HBaseAddress:
@@ -133,12 +149,19 @@ def check_gateways(address: HBaseAddress) -> Iterator[GatewayFinding]:
         yield GatewayFinding(place_text(gateway), found.url, found.problem)
 
 
-def check_servers(address: direct.NativeAddress) -> Iterator[ServerFinding]:
-    """Find out whether each server of an HBase can be reached from here."""
+def check_servers(address: direct.NativeAddress) -> Iterator[ServerFinding | RoadFinding]:
+    """Find out whether each server of an HBase can be reached from here, and so whether all can."""
     from omidpy.storage.hbase.native.inspection import servers  # noqa: PLC0415 - only for its address
 
+    names: set[str] = set()
+    closed: list[str] = []
     for seen in servers(address):
         yield ServerFinding(seen.role, seen.server, seen.problem, seen.secured)
+        names.add(seen.server)
+        if seen.problem is not None:
+            closed.append(seen.server)
+    if names != {address.url}:  # which stands for the servers where none was found
+        yield RoadFinding(address.url, len(names), tuple(dict.fromkeys(closed)))
 
 
 def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Finding]:

@@ -147,6 +147,39 @@ class ServerFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class RoadFinding:
+    """Whether the road to HBase without a gateway is open from this machine."""
+
+    url: str
+    """The address that was asked."""
+    servers: int
+    """How many servers were looked for."""
+    closed: tuple[str, ...]
+    """Those that cannot be reached, `host:port`."""
+
+    @property
+    def name(self) -> str:
+        """What was looked at."""
+        return "road"
+
+    @property
+    def health(self) -> Health:
+        """A failure if a server cannot be reached."""
+        return Health.FAILED if self.closed else Health.OK
+
+    @property
+    def detail(self) -> str:
+        """Which road is open, or what to do."""
+        if not self.closed:
+            return f"HBase is reached without a gateway: use {shlex.quote(self.url)}"
+        return (
+            f"{len(self.closed)} of {self.servers} servers cannot be reached from here "
+            f"({', '.join(self.closed)}): open the way to each, by the name that it gives itself, "
+            "or go through a gateway, hbase+thrift2://HOST:9090"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class StoreFinding:
     """Whether the store answers."""
 

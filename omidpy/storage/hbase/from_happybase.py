@@ -1,5 +1,7 @@
 """Which gateway does a connection of happybase's lead to?  Its settings, as an address of ours.
 
+One of `omidpy.happybase` leads to HBase itself, and says its address.
+
 Only the settings are taken: host and port, transport, protocol, time limit, size of the pool, and
 the prefix of its tables.  Connections are opened anew and belong to us.  Theirs carry one call at a
 time without a lock, and a pool lends them to a thread at a time, so that sharing one with its owner
@@ -10,6 +12,7 @@ happybase is imported here alone, and only by `connect` when it was given one of
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlencode
@@ -52,6 +55,14 @@ class Settings(NamedTuple):
     """What the names of its tables begin with."""
 
 
+class DirectConnection(ABC):
+    """A connection or a pool of `omidpy.happybase`, which has an address of ours already."""
+
+    @abstractmethod
+    def settings(self) -> Settings:
+        """Return what it says."""
+
+
 def settings_of(given: object) -> Settings:
     """Return the settings of a connection or a pool.
 
@@ -60,10 +71,12 @@ def settings_of(given: object) -> Settings:
         ConfigError: every connection of the pool is in use, or one says what no address can.
         StorageUnavailable: the pool cannot reach its gateway.
     """
+    if isinstance(given, DirectConnection):
+        return given.settings()
     if not any(kind.__module__.partition(".")[0] == "happybase" for kind in type(given).__mro__):
         raise TypeError(
             f"the address of a store must be str, not {given!r}; or give a happybase.Connection or "
-            "ConnectionPool"
+            "ConnectionPool, of happybase or of omidpy.happybase"
         )
     import happybase  # noqa: PLC0415 - of the extra, and there if one of its objects is
 

@@ -41,6 +41,7 @@ _processes.set_forkserver_preload(
     [
         __name__,
         "omidpy.storage.sqlite.store",
+        "omidpy.storage.hbase.direct.store",
         "omidpy.storage.hbase.thrift2.store",
         "omidpy.oracle.tcp",
     ]

@@ -4,12 +4,12 @@
     settings.py   how it is set up
     ports.py      where it listens
     bare.py       calls of the gateway with nothing of ours between
-    pom.xml       which versions
+    pom.xml       which versions; older/pom.xml, those of the line before, without gateways
 
 `python -m tests.machines.hbase DIRECTORY` runs one until interrupted, for OMIDPY_TEST_HBASE.
 """
 
-from tests.machines.hbase.server import AttachedHBase, HBase, NotReady, RunningHBase
-from tests.machines.hbase.settings import Mode
+from tests.machines.hbase.server import OLDER, AttachedHBase, HBase, NotReady, RunningHBase
+from tests.machines.hbase.settings import Mode, Road
 
-__all__ = ["AttachedHBase", "HBase", "Mode", "NotReady", "RunningHBase"]
+__all__ = ["OLDER", "AttachedHBase", "HBase", "Mode", "NotReady", "Road", "RunningHBase"]

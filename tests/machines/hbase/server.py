@@ -1,6 +1,7 @@
 """A real HBase whose processes can be killed, stopped and started again one by one.
 
     with HBase.start(directory) as hbase:
+        hbase.url                             # by the road that was chosen: hbase://..., or
         hbase.thrift2_url                     # hbase+thrift2://127.0.0.1:PORT
         hbase.crash("master")                 # kill -9
         hbase.start_process("master")         # returns when it serves again
@@ -31,13 +32,17 @@ from xml.etree import ElementTree as ET
 from tests.machines import maven
 from tests.machines.hbase import settings
 from tests.machines.hbase.ports import PortBlock, answers
-from tests.machines.hbase.settings import Mode, Role
+from tests.machines.hbase.settings import Mode, Road, Role
 from tests.machines.keeper import Kept
 
 LONGEST_START_S = 180.0
 LOOK_EVERY_S = 0.05
 LOG_TAIL_LINES = 40
 _STATE = "running.json"
+
+NEWEST = Path(__file__).parent
+OLDER = NEWEST / "older"
+"""Projects of the releases that can be started."""
 
 
 class NotReady(Exception):
@@ -46,6 +51,9 @@ class NotReady(Exception):
 
 class HBase(ABC):
     """Addresses of an HBase, which `start` makes our own, or `attach` finds in another process."""
+
+    road: Road = Road.THRIFT2
+    """By which road `url` leads; a test chooses (`tests/machines/hbase_fixtures.py`)."""
 
     def __init__(
         self,
@@ -83,6 +91,7 @@ class HBase(ABC):
         more_core: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
         quick: bool = False,
+        release: Path = NEWEST,
     ) -> RunningHBase:
         """Start one that keeps everything in `directory`; returns when it serves.
 
@@ -94,6 +103,7 @@ class HBase(ABC):
             more: Settings for `hbase-site.xml`, over those of `settings.site`.
             more_core: Settings for `core-site.xml`.
             java_options: Options of every JVM.
+            release: Folder of the project that has its jars; the older one has no gateway.
             quick: Start sooner, at the price of what a JVM would optimise in the long run: for
                 tests, not for measurements.
 
@@ -110,6 +120,7 @@ class HBase(ABC):
             more_core=more_core or {},
             java_options=java_options,
             quick=quick,
+            release=release,
         )
         try:
             hbase.start_all()
@@ -132,6 +143,20 @@ class HBase(ABC):
                 "starts one"
             )
         return AttachedHBase(directory.resolve(), json.loads(state.read_text()))
+
+    @property
+    def url(self) -> str:
+        """URL by the chosen road."""
+        return self.direct_url if self.road is Road.DIRECT else self.thrift2_url
+
+    @contextlib.contextmanager
+    def by(self, road: Road) -> Iterator[None]:
+        """Let `url` lead by a road for the length of a block."""
+        before, self.road = self.road, road
+        try:
+            yield
+        finally:
+            self.road = before
 
     @property
     def thrift2_url(self) -> str:
@@ -223,9 +248,10 @@ class RunningHBase(HBase):
         more_core: Mapping[str, str],
         java_options: Sequence[str],
         quick: bool,
+        release: Path,
     ) -> None:
         """Choose ports and write the configuration; nothing runs yet."""
-        found = jars()
+        found = jars(release)
         directory.mkdir(parents=True, exist_ok=True)
         self._ports = PortBlock()
         port = self._ports.port
@@ -418,6 +444,6 @@ def _await(
         raise NotReady(f"{name} {problem}; the end of its log:\n{tail}")
 
 
-def jars() -> Path:
+def jars(release: Path = NEWEST) -> Path:
     """Return the folder of HBase's jars and IDL, fetched if need be."""
-    return maven.build(Path(__file__).parent)
+    return maven.build(release)

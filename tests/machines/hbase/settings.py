@@ -38,6 +38,15 @@ class Mode(StrEnum):
     """ZooKeeper, the master and each region server are processes."""
 
 
+class Road(StrEnum):
+    """How a store reaches an HBase."""
+
+    DIRECT = "direct"
+    """By HBase's own RPC."""
+    THRIFT2 = "thrift2"
+    """Through its Thrift2 gateways."""
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """What a process is: how it is started, and how its log says that it serves."""

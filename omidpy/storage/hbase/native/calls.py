@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from omidpy.errors import ConfigError, NoSuchTable, OmidError, StorageUnavailable
@@ -33,6 +34,8 @@ _HIGH: Final = 200
 """Priority of calls about the catalogue, so that a busy server answers them all the same."""
 
 _SOON_S: Final = 0.5
+_LONGEST_LOOK_S: Final = 3 * connections_module.DOUBT_S
+"""How long a look at the catalogue may take, whose own server may stand still."""
 _CHECK_AFTER: Final = 3
 """Failures to find a region, after which the master is asked whether the table is there at all."""
 
@@ -161,10 +164,12 @@ class Calls:
         """Return the answer to a call that was sent.
 
         A server that says nothing for as long as a patient call waits is taken for gone, and its
-        connection ended.
+        connection ended; and sooner, when the catalogue has the region elsewhere.
         """
         try:
-            answer = sent.connection.wait(sent.waiting, until_s=until_s)
+            answer = sent.connection.wait(
+                sent.waiting, until_s=until_s, is_replaced=lambda: self._has_moved(sent.region)
+            )
         except Fault:
             self.connections.note_answer()
             raise
@@ -174,6 +179,20 @@ class Calls:
             raise
         self.connections.note_answer()
         return answer
+
+    def _has_moved(self, region: Region) -> bool:
+        """Ask whether a region is no longer with a server that says nothing.
+
+        A server that stands still keeps its connections.  HBase gives its regions to others once
+        its lease in ZooKeeper is over, which none of its callers would notice.
+        """
+        try:
+            if region.table == META:
+                return self.registry.meta_server() != region.server
+            found = self.locations.look_anew(region, until_s=until(_LONGEST_LOOK_S))
+        except (CallFailed, OmidError):
+            return False
+        return found is not None and found.server != region.server
 
     def after_failure(
         self, attempts: Attempts, table: str, region: Region | None, error: Exception
@@ -275,7 +294,11 @@ class Calls:
             master: ServerName | None = None
             try:
                 master = self._active_master()
-                return read(self._once(master, MASTER, method, body))
+                return read(
+                    self._once(
+                        master, MASTER, method, body, is_replaced=partial(self._has_left, master)
+                    )
+                )
             except (CallFailed, OmidError) as error:
                 if not isinstance(error, Fault) or error.kind is not Kind.PERMANENT:
                     self._master = None
@@ -317,11 +340,26 @@ class Calls:
                 ) from error
             raise
 
-    def _once(self, server: ServerName, service: str, method: str, body: bytes) -> bytes:
+    def _has_left(self, master: ServerName) -> bool:
+        """Ask whether a master that says nothing is no longer the active one."""
+        try:
+            return self.registry.master() != master
+        except (CallFailed, OmidError):
+            return False
+
+    def _once(
+        self,
+        server: ServerName,
+        service: str,
+        method: str,
+        body: bytes,
+        *,
+        is_replaced: Callable[[], bool] | None = None,
+    ) -> bytes:
         until_s = until(self.address.timeout_s)
         connection = self.connections.get(server.host, server.port, service)
         try:
-            answer = connection.call(method, body, until_s=until_s)
+            answer = connection.call(method, body, until_s=until_s, is_replaced=is_replaced)
         except Fault:
             self.connections.note_answer()
             raise

@@ -19,7 +19,7 @@ from omidpy.storage.hbase.native import messages
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.calls import Calls, Sent, forget
 from omidpy.storage.hbase.native.connections import until
-from omidpy.storage.hbase.native.faults import CallFailed, Fault, Kind
+from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind
 from omidpy.storage.hbase.native.frames import Answer
 from omidpy.storage.hbase.native.messages import PartAnswer
 from omidpy.storage.hbase.native.steps import Step, in_order
@@ -346,15 +346,19 @@ def _take(
     if answer.fault is not None:
         _fail((part,), answer.fault, failed, failures)
         return
-    for number, found in answer.results.items():
-        if isinstance(found, Fault):
-            if part.is_alone:
-                _fail((part,), found, failed, failures)
-                return
-            failed.append(part.indexes[number])
-            failures.append(_Failure(found, part.region))
-        elif number < len(part.indexes):
-            done[part.indexes[number]] = found
+    if part.is_alone:
+        if (fault := answer.first_fault) is not None:
+            _fail((part,), fault, failed, failures)
+        return
+    for number, index in enumerate(part.indexes):
+        found = answer.results.get(number)
+        if isinstance(found, Found):
+            done[index] = found
+            continue
+        # Without a word about it, it may not have been done, and a row that was asked for is not
+        # known to be empty.
+        failed.append(index)
+        failures.append(_Failure(found or Garbled("an answer lacks a part"), part.region))
 
 
 def _weight(failure: _Failure) -> int:

@@ -59,6 +59,8 @@ MOST_RECEIVE_BYTES: Final = 1024 * 1024
 LOOK_S: Final = 1.0
 """How often one who waits for another thread to read looks by himself."""
 _TORN: Final = "a call was given up while its answer was being decrypted"
+DOUBT_S: Final = 5.0
+"""After how long without a byte from the server its caller is asked whether it is still right."""
 _MAX_ID: Final = 2**31 - 1
 
 
@@ -154,7 +156,14 @@ class Connection:
         return self._broken is not None
 
     def call(
-        self, method: str, body: bytes, cells: bytes = b"", *, until_s: float, priority: int = 0
+        self,
+        method: str,
+        body: bytes,
+        cells: bytes = b"",
+        *,
+        until_s: float,
+        priority: int = 0,
+        is_replaced: Callable[[], bool] | None = None,
     ) -> Answer:
         """Make a call and return its answer.
 
@@ -164,6 +173,7 @@ class Connection:
             cells: The block of cells.
             until_s: When to give up, by `time.monotonic`.
             priority: 0 is normal; calls about the catalogue have 200.
+            is_replaced: As in `wait`.
 
         Raises:
             Fault: the server's answer was an exception.
@@ -173,7 +183,7 @@ class Connection:
             Garbled: what came is no answer.
         """
         waiting = self.send(method, body, cells, until_s=until_s, priority=priority)
-        return self.wait(waiting, until_s=until_s)
+        return self.wait(waiting, until_s=until_s, is_replaced=is_replaced)
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -247,11 +257,26 @@ class Connection:
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def wait(self, waiting: Waiting, *, until_s: float) -> Answer:
-        """Return the answer to a call that was sent; as `call`."""
+    def wait(
+        self, waiting: Waiting, *, until_s: float, is_replaced: Callable[[], bool] | None = None
+    ) -> Answer:
+        """Return the answer to a call that was sent; as `call`.
+
+        Args:
+            waiting: What `send` has returned.
+            until_s: When to give up.
+            is_replaced: Asked each time when the server has said nothing to anybody for `DOUBT_S`:
+                whether another one is in its place, so that nobody need wait for this one.
+        """
+        doubt_s = waiting.sent_s + DOUBT_S
         try:
             while waiting.answer is None:
                 self._wait_once(waiting, until_s)
+                if is_replaced is None or waiting.answer is not None or time.monotonic() < doubt_s:
+                    continue
+                if self._came_s < waiting.sent_s and is_replaced():
+                    self._end(Lost("the server says nothing, and another one is in its place"))
+                doubt_s = time.monotonic() + DOUBT_S
         except BaseException:
             self.forget(waiting)
             raise
@@ -436,7 +461,7 @@ class Connection:
 
 def _copied(error: CallFailed) -> CallFailed:
     if isinstance(error, Fault):
-        return Fault(error.class_name, error.text)
+        return error.copy()
     return type(error)(*error.args)
 
 
@@ -490,7 +515,8 @@ def connect(
             objection=partial(objection, host, port, security) if is_first else lambda: None,
             secured=secured,
         )
-    except OSError as error:
+    except (OSError, ValueError, OverflowError) as error:
+        # Of the latter two, a name or a port that is none, which a server has told.
         if connected is not None:
             connected.close()
         raise NotSent(f"{where} cannot be reached: {error}") from error

@@ -92,10 +92,10 @@ _UNPROVEN_TEXT: Final = "Authentication is required"
 
 _OUT_OF_RANGE: Final = re.compile(r"\bout of range\b|\bnot in region\b|\bWrongRegionException\b")
 _MOVED_TO: Final = re.compile(
-    r"Region moved to: hostname=(\S+) port=(\d+) startCode=(\d+)", re.ASCII
+    r"Region moved to: hostname=(\S{1,255}) port=(\d{1,5}) startCode=(\d{1,19})\b", re.ASCII
 )
 _WAIT: Final = re.compile(r"\bwait (?=\d)([^\n]*)")
-_SPAN: Final = re.compile(r"(\d+)\s*(hrs|mins|sec|ms)\b")
+_SPAN: Final = re.compile(r"(?<!\d)(\d{1,9})\s*(hrs|mins|sec|ms)\b")
 _SPAN_S: Final = {"hrs": 3600.0, "mins": 60.0, "sec": 1.0, "ms": 0.001}
 LONGEST_QUOTE: Final = 300
 """Characters of HBase's own text in a message."""
@@ -160,6 +160,13 @@ class Fault(CallFailed):
         self.text = text
         self._moved = (host, port)
         self._do_not_retry = do_not_retry
+
+    def copy(self) -> Fault:
+        """Return one that says the same, for another thread to raise."""
+        host, port = self._moved
+        return Fault(
+            self.class_name, self.text, host=host, port=port, do_not_retry=self._do_not_retry
+        )
 
     @property
     def gist(self) -> str:

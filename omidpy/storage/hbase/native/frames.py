@@ -30,6 +30,9 @@ CODEC: Final = b"org.apache.hadoop.hbase.codec.KeyValueCodec"
 MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
 """The greatest answer that is read; the greatest request that HBase takes."""
 
+MOST_PIECES: Final = 1000
+"""Pieces of one answer that are kept apart."""
+
 SERVERS_OWN: Final = -1
 """The call id of an answer to no call: the server is about to close the connection."""
 
@@ -227,10 +230,14 @@ class FrameSplitter:
         Raises:
             Garbled: its length is none.
         """
-        data, at, pieces = self._state
         length = self._length()
+        data, at, pieces = self._state
         if length is None:
             return _LENGTH.size
+        if len(pieces) > MOST_PIECES:
+            # Each costs more than it holds where a server sends byte by byte.
+            pieces = [b"".join(pieces), *([b""] if self.has_ended else [])]
+            self._state = (data, at, pieces)
         return max(0, _LENGTH.size + length - (len(data) - at) - sum(map(len, pieces)))
 
     def first(self) -> bytes | None:

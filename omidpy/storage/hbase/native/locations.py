@@ -102,6 +102,17 @@ class Locations:
         lock = self._look_ups.setdefault(table, threading.Lock())
         return within(lock, self._look_up_before, table, row, until_s)
 
+    def look_anew(self, region: Region, *, until_s: float) -> Region | None:
+        """Return where the catalogue has the first row of a region now; None if nowhere.
+
+        Raises:
+            CallFailed: the catalogue could not be read.
+        """
+        try:
+            return self._read_one(region.table, region.start, until_s)
+        except NoRegion:
+            return None
+
     def all(self, table: str, *, until_s: float) -> list[Region]:
         """Return a table's regions as the catalogue has them now, in order."""
         if table == META:

@@ -24,7 +24,7 @@ from omidpy.storage.hbase.native.values import (
     RowChange,
     Selection,
 )
-from omidpy.wire.protobuf import fields, put_bool, put_bytes, put_uint64, put_varint
+from omidpy.wire.protobuf import fields, put_bool, put_bytes, put_uint64, put_varint, varints
 
 REGION_NAME: Final = 1
 ENCODED_REGION_NAME: Final = 2
@@ -294,7 +294,7 @@ class PartAnswer(NamedTuple):
     processed: bool | None
     """Whether the condition held."""
     results: dict[int, Found | Fault]
-    """By the number of the action; what is missing was changed."""
+    """By the number of the action."""
 
     @property
     def first_fault(self) -> Fault | None:
@@ -369,6 +369,14 @@ def _named_fault(data: bytes) -> Fault:
             elif key == B2:
                 text = value.decode(errors="replace")
     return Fault(name, text)
+
+
+def message_numbers(data: bytes) -> Iterator[int]:
+    """Yield the numbers of a packed field, with an error of ours where there are none."""
+    try:
+        yield from varints(data)
+    except RemoteProtocolError as error:
+        raise Garbled(f"an answer cannot be read: {error}") from error
 
 
 def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -94,7 +94,9 @@ class ZooKeeperRegistry:
     def cluster_id(self) -> str:
         """Return the id of this HBase."""
         message = self._message("hbaseid", "this HBase has no id")
-        return next((value for key, value in message if key == _BYTES_1), b"").decode()
+        return next((value for key, value in message if key == _BYTES_1), b"").decode(
+            errors="replace"
+        )
 
     def _server(self, name: str, missing: str) -> ServerName:
         for key, value in self._message(name, missing):
@@ -297,7 +299,7 @@ def _named_server(body: bytes) -> ServerName | None:
 
 
 def _text(body: bytes) -> str:
-    return next((value.decode() for value in _messages(body)), "")
+    return next((value.decode(errors="replace") for value in _messages(body)), "")
 
 
 def _nobody(what: str, address: NativeAddress) -> str:

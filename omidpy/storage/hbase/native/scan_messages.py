@@ -30,12 +30,13 @@ from omidpy.storage.hbase.native.messages import (
     V10,
     V11,
     message_fields,
+    message_numbers,
     put_columns,
     put_versions,
     region_specifier,
 )
 from omidpy.storage.hbase.native.values import Scan, ScanAnswer
-from omidpy.wire.protobuf import put_bool, put_bytes, put_uint64, put_varint, varints
+from omidpy.wire.protobuf import put_bool, put_bytes, put_uint64, put_varint
 
 _PREAD: Final = 2
 """Without it the first answer ends after 256 KiB, because the server changes how it reads."""
@@ -119,9 +120,9 @@ def read_scan(answer: Answer) -> ScanAnswer:
     for key, value in message_fields(answer.body):
         if isinstance(value, bytes):
             if key == B1:
-                counts.extend(varints(value))
+                counts.extend(message_numbers(value))
             elif key == B7:
-                partial.extend(map(bool, varints(value)))
+                partial.extend(map(bool, message_numbers(value)))
             elif key == _B12:
                 cursor = _bytes_at(value, B1)
         elif key == V1:

@@ -83,6 +83,7 @@ class Scanner:
                 region = self._region(position)
                 answer = self._first_call(region, position, rows, most_bytes, keeps_open=False)
                 attempts = None
+                self._check_progress(position, answer)
                 found = self._page_of(region, answer, rows)
                 if found is None:
                     found = self._long_page(region, answer.rows[-1][0].row)
@@ -135,6 +136,16 @@ class Scanner:
                 position.key < start or (position.key == start and not position.is_included)
             )
         return bool(end) and position.key >= end
+
+    def _check_progress(self, position: Position, answer: ScanAnswer) -> None:
+        """Refuse rows that were not asked for, which would let a scan go round and round."""
+        keys = [row[0].row for row in (answer.rows[:1] + answer.rows[-1:])]
+        for row in keys if answer.cursor is None else (*keys, answer.cursor):
+            is_behind = bool(position.key) and (
+                row > position.key if self.is_reversed else row < position.key
+            )
+            if is_behind or (row in keys and row == position.key and not position.is_included):
+                raise Garbled(f"a scan goes back from {position.key[:64]!r} to {row[:64]!r}")
 
     def _scan(self, position: Position, most_bytes: int) -> Scan:
         return Scan(

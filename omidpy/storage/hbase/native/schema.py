@@ -5,6 +5,7 @@ Source: `HBase.proto`, `Master.proto` and `Admin.proto` of HBase 2.6.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -32,6 +33,7 @@ TABLE_STATES: Final = ("enabled", "disabled", "disabling", "enabling")
 CATALOGUE_FAMILY: Final = b"info"
 _REGION_INFO, _SERVER, _START_CODE = b"regioninfo", b"server", b"serverstartcode"
 _PBUF: Final = b"PBUF"
+_PORT: Final = re.compile(r"\d{1,5}", re.ASCII)
 
 
 class Nonces(NamedTuple):
@@ -46,6 +48,11 @@ def _parts(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         yield from fields(data)
     except RemoteProtocolError as error:
         raise Garbled(f"an answer cannot be read: {error}") from error
+
+
+def _text(data: bytes) -> str:
+    """Return text; what is none stays different from what is, and raises nothing."""
+    return data.decode(errors="backslashreplace")
 
 
 def _byte_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -90,7 +97,7 @@ def table_name(table: str) -> bytes:
 
 def _table_text(data: bytes) -> str:
     names = dict(_byte_fields(data))
-    namespace, qualifier = names.get(_B1, b"default").decode(), names.get(_B2, b"").decode()
+    namespace, qualifier = _text(names.get(_B1, b"default")), _text(names.get(_B2, b""))
     return qualifier if namespace == "default" else f"{namespace}:{qualifier}"
 
 
@@ -143,7 +150,7 @@ def _family(data: bytes) -> FamilyDescriptor:
             family.attributes.update((_pair(value),))
         elif key == _B3:
             name, text = _pair(value)
-            family.configuration[name.decode()] = text.decode()
+            family.configuration[_text(name)] = _text(text)
     return family
 
 
@@ -160,7 +167,7 @@ def _table(data: bytes) -> TableDescriptor:
             families.append(_family(value))
         elif key == _B4:
             name, text = _pair(value)
-            configuration[name.decode()] = text.decode()
+            configuration[_text(name)] = _text(text)
     return TableDescriptor(table, tuple(families), attributes, configuration)
 
 
@@ -363,7 +370,7 @@ def region_of(cells: Sequence[Cell]) -> Region | None:
     if is_gone:
         return None
     host, _, port = server.rpartition(":")
-    if not port.isdecimal():
+    if _PORT.fullmatch(port) is None:
         raise Garbled(f"the catalogue names the server {server!r}")
     name = ServerName(host.strip("[]"), int(port), start_code)
     return Region(table, cells[0].row, start, end, name, region_id)

@@ -34,6 +34,9 @@ _PERMANENT: Final[dict[str, Meaning]] = {
     "RequestTooBigException": Meaning(
         UsageError, "write less at a time (hbase.ipc.max.request.size of HBase)"
     ),
+    "TableNotDisabledException": Meaning(
+        UsageError, "disable it first (`disable` in the `hbase shell`)"
+    ),
     "BadAuthException": Meaning(
         ConfigError,
         "HBase demands authentication of another kind; add sasl=gssapi to the address for "

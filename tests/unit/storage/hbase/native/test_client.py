@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from omidpy.errors import NoSuchFamily, OmidError, StorageUnavailable, UsageError
+from omidpy.storage.hbase.native import connection
+from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION, encode
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.faults import Unanswered
@@ -53,6 +55,11 @@ def multi(*parts: dict[str, Any], cells: bytes = b"") -> Reply:
     """Return the answer to a Multi."""
     body = message("MultiResponse", regionActionResult=parts)
     return Reply(body.SerializeToString(), cells)
+
+
+def made(count: int) -> Reply:
+    """Return the answer to a Multi in one region whose changes were all made."""
+    return multi({"resultOrException": [{"index": one, "result": {}} for one in range(count)]})
 
 
 @pytest.fixture(name="opened")
@@ -197,7 +204,7 @@ def test_of_a_batch_what_failed_is_made_again_alone(opened: Opened) -> None:
     """By row: HBase says which."""
     bad = {"index": 1, "exception": {"name": "x.RegionTooBusyException", "value": b"busy"}}
     client, (fake,) = opened(
-        scripted(multi({"resultOrException": [{"index": 0, "result": {}}, bad]}), multi({}))
+        scripted(multi({"resultOrException": [{"index": 0, "result": {}}, bad]}), made(1))
     )
     rows = [PUT._replace(row=row) for row in (b"a", b"b")]
     client.mutate_many("t", rows)
@@ -211,6 +218,35 @@ def test_of_a_batch_what_failed_is_made_again_alone(opened: Opened) -> None:
     assert fake.calls[1].cells == encode(b"b", b"f", b"q", 5, b"v")
 
 
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize(
+    "results",
+    [
+        [],
+        [{"index": 0, "result": {}}],
+        [{"index": 0, "result": {}}, {"index": 2, "result": {}}],
+        [{"index": 0, "result": {}}, {"index": 7, "exception": {"name": "x.Y", "value": b""}}],
+    ],
+)
+def test_an_answer_that_lacks_a_row_is_no_success(
+    opened: Opened,
+    results: list[dict[str, Any]],
+    is_read: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A row would be taken for written, or for empty, of which the server has said nothing."""
+    client, (fake,) = opened(scripted(multi({"resultOrException": results})))
+    rows = (b"a", b"b")
+
+    def call() -> None:
+        if is_read:
+            client.get_many("t", [Get(row, Selection()) for row in rows])
+        else:
+            client.mutate_many("t", [PUT._replace(row=row) for row in rows])
+
+    with pytest.raises(StorageUnavailable, match=f"127.0.0.1:{fake.port}.*lacks a part"):
+        call()
+
+
 def test_a_batch_goes_to_all_servers_before_one_answers(opened: Opened) -> None:
     """Two servers take no longer than one."""
     came: list[int] = []
@@ -221,7 +257,7 @@ def test_a_batch_goes_to_all_servers_before_one_answers(opened: Opened) -> None:
             limit_s = time.monotonic() + 5
             while len(came) < 2 and time.monotonic() < limit_s:
                 time.sleep(0.001)
-            return multi({}) if len(came) == 2 else fault("RegionTooBusyException")
+            return made(2) if len(came) == 2 else fault("RegionTooBusyException")
 
         return answer
 
@@ -407,3 +443,90 @@ def test_every_failure_that_leaves_is_one_of_ours(opened: Opened) -> None:
         relocated(client, fake)
         with pytest.raises(OmidError):
             client.get("t", Get(b"a", Selection()))
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_server_that_stands_still_is_left_when_its_region_is_elsewhere(
+    opened: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+    is_known: bool,  # noqa: FBT001 - a table
+) -> None:
+    """It keeps its connections, and would be waited for as long as a call may take."""
+    monkeypatch.setattr(connection, "DOUBT_S", 0.05)
+    monkeypatch.setattr(connection, "LOOK_S", 0.05)
+    client, (still, other) = opened(scripted(SILENCE), scripted(PROCESSED))
+    region = client.calls.locations.locate("t", b"a", until_s=0)
+    looks = []
+
+    def look(found: Region, **_: object) -> Region:
+        looks.append(found)
+        return found._replace(server=other.server) if is_known or len(looks) > 2 else found
+
+    client.calls.locations.look_anew = look  # type: ignore[method-assign, assignment]
+    client.calls.locations._look_up = lambda *_: region._replace(server=other.server)  # type: ignore[method-assign]
+    began_s = time.monotonic()
+    client.mutate("t", PUT)
+    assert time.monotonic() - began_s < 3
+    assert looks == [region] * (1 if is_known else 3)
+    assert (still.methods, other.methods) == (["Mutate"], ["Mutate"])
+
+
+def test_a_change_on_a_condition_is_in_doubt_where_its_server_was_replaced(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old one may have made it before it stood still."""
+    monkeypatch.setattr(connection, "DOUBT_S", 0.05)
+    monkeypatch.setattr(connection, "LOOK_S", 0.05)
+    client, (_, other) = opened(scripted(SILENCE), scripted(PROCESSED))
+    relocated(client, other)
+    client.calls.locations.look_anew = (  # type: ignore[method-assign]
+        lambda found, **_: found._replace(server=other.server)
+    )
+    with pytest.raises(StorageUnavailable, match=r"another one is in its place.*is not known"):
+        client.check_and_mutate("t", CHECK, PUT)
+    assert other.calls == []
+
+
+def test_a_slow_answer_of_a_server_that_is_right_is_waited_for(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the catalogue says so, or cannot be read."""
+    monkeypatch.setattr(connection, "DOUBT_S", 0.02)
+    monkeypatch.setattr(connection, "LOOK_S", 0.02)
+
+    def slow(_: Call) -> Reply:
+        time.sleep(0.2)
+        return PROCESSED
+
+    client, (fake,) = opened(slow)
+    for found in (None, ServerName("127.0.0.1", 1), fake.server):
+
+        def look(region: Region, found: ServerName | None = found, **_: object) -> Region | None:
+            if found is not None and found.port == 1:
+                raise Unanswered("no catalogue")
+            return None if found is None else region._replace(server=found)
+
+        client.calls.locations.look_anew = look  # type: ignore[method-assign]
+        assert client.check_and_mutate("t", CHECK, PUT)
+    assert len(fake.calls) == 3
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_master_that_stands_still_is_left_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+    is_replaced: bool,  # noqa: FBT001 - a table
+) -> None:
+    """The registry says who is active."""
+    monkeypatch.setattr(connection, "DOUBT_S", 0.05)
+    monkeypatch.setattr(connection, "LOOK_S", 0.05)
+    with FakeHBase(scripted(SILENCE)) as still, FakeHBase(scripted(Reply(b""))) as next_one:
+        client = client_of(still, options="timeout_s=0.4&retry_s=0.1")
+        client.calls._active_master()
+        if is_replaced:
+            client.calls.registry.server = next_one.server  # type: ignore[attr-defined] # of the fake
+            assert Admin(client.calls).descriptors() == []
+            assert next_one.methods == ["GetTableDescriptors"]
+        else:
+            with pytest.raises(StorageUnavailable, match=r"no answer within 0\.4 s"):
+                Admin(client.calls).descriptors()
+        client.close()

@@ -8,7 +8,7 @@ import pytest
 
 from omidpy.storage.hbase.native import frames
 from omidpy.storage.hbase.native.faults import Fault, Garbled
-from omidpy.storage.hbase.native.frames import FrameSplitter
+from omidpy.storage.hbase.native.frames import MOST_PIECES, FrameSplitter
 from tests.machines.fake_hbase import Reply, fault, frame_of
 from tests.machines.hbase_messages import message
 
@@ -129,6 +129,20 @@ def test_a_frame_longer_than_any_is_refused_at_its_length() -> None:
     splitter.incoming.append(b"P/1.1 400 Bad Request")
     with pytest.raises(Garbled, match=r"b'HTTP/1.1 400 Bad'.*1213486160 bytes, more than 1000"):
         splitter.first()
+
+
+def test_pieces_of_a_frame_are_put_together_before_they_are_too_many() -> None:
+    """A server that sends byte by byte would make each of them cost forty."""
+    sent = frame_of(1, Reply(body=bytes(range(256)) * 20))
+    splitter = FrameSplitter()
+    for at in range(len(sent)):
+        splitter.incoming.append(sent[at : at + 1])
+        assert list(splitter.frames()) == ([sent[4:]] if at == len(sent) - 1 else [])
+        assert len(splitter.incoming) <= MOST_PIECES + 1
+    splitter.incoming.extend(sent[at : at + 1] for at in range(MOST_PIECES + 500))
+    splitter.incoming.append(b"")
+    assert splitter.missing > 0
+    assert splitter.has_ended
 
 
 def test_the_end_is_noticed_behind_the_last_frame() -> None:

@@ -44,6 +44,7 @@ public final class Driver {
     new Transactions(hbase).register(commands);
     new Administration(hbase).register(commands);
     new Benchmark(hbase).register(commands);
+    new Frames(hbase).register(commands);
   }
 
   public static void main(String[] arguments) throws IOException {

@@ -1,0 +1,164 @@
+"""Changes of a table that are sent together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol, Self
+
+from omidpy.happybase.columns import Text, as_bytes, specified, table_text, written
+from omidpy.happybase.session import Session
+from omidpy.model import MAX_VERSION
+from omidpy.storage.hbase.native.cellblock import DELETE_COLUMN, DELETE_FAMILY
+from omidpy.storage.hbase.native.values import FSYNC_WAL, DeleteCell, PutCell, RowChange
+
+SKIP_WAL: Final = 1
+"""Durability of a change that is not logged: lost if its server dies."""
+
+
+class Target(Protocol):
+    """A table."""
+
+    name: bytes
+    connection: Session
+
+    def families(self) -> dict[bytes, dict[str, Any]]:
+        """Return the settings of each family."""
+        ...
+
+
+class _Change(NamedTuple):
+    row: bytes
+    cell: PutCell | DeleteCell
+    is_logged: bool
+
+
+class Batch:
+    """Collects changes and sends them; as a context manager, at the end of the block.
+
+    Those of a row are not one change: deletes are sent before puts, as the gateway does.  A failure
+    leaves open which were made.  Not safe to share among threads.
+    """
+
+    def __init__(
+        self,
+        table: Target,
+        timestamp: int | None = None,
+        batch_size: int | None = None,
+        transaction: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
+        wal: bool = True,  # noqa: FBT001, FBT002 - happybase's signature
+    ) -> None:
+        """Begin with nothing; `Table.batch` says what the arguments are."""
+        if not (timestamp is None or isinstance(timestamp, Integral)):
+            raise TypeError("'timestamp' must be an integer or None")
+        if batch_size is not None:
+            if transaction:
+                raise TypeError("'transaction' cannot be used when 'batch_size' is specified")
+            if not batch_size > 0:
+                raise ValueError("'batch_size' must be > 0")
+        self._table = table
+        self._version = MAX_VERSION if timestamp is None else int(timestamp)
+        self._batch_size = batch_size
+        self._transaction = transaction
+        self._wal = wal
+        self._families: Sequence[Text] | None = None
+        self._changes: list[_Change] = []
+
+    def put(self, row: Text, data: Mapping[Text, Text], wal: bool | None = None) -> None:  # noqa: FBT001 - happybase's signature
+        """Write cells of a row.
+
+        Args:
+            row: The row.
+            data: Values by column, `family:qualifier`.
+            wal: Whether HBase logs it; None as the batch says.
+
+        Raises:
+            UsageError: a column has no colon, of which happybase's gateway says nothing and writes
+                nothing.
+        """
+        key, is_logged = as_bytes(row), self._wal if wal is None else wal
+        self._add(
+            [
+                _Change(key, PutCell(*written(column), self._version, as_bytes(value)), is_logged)
+                for column, value in data.items()
+            ]
+        )
+
+    def delete(
+        self,
+        row: Text,
+        columns: Sequence[Text] | None = None,
+        wal: bool | None = None,  # noqa: FBT001 - happybase's signature
+    ) -> None:
+        """Delete a row, or some columns or families of it, up to the batch's timestamp.
+
+        Args:
+            row: The row.
+            columns: Columns, or families, which have no colon; None is all families of the table.
+            wal: Whether HBase logs it; None as the batch says.
+        """
+        if columns is None:
+            if self._families is None:
+                self._families = list(self._table.families())
+            columns = self._families
+        key, is_logged = as_bytes(row), self._wal if wal is None else wal
+        self._add([_Change(key, self._marker(column), is_logged) for column in columns])
+
+    def _marker(self, column: Text) -> DeleteCell:
+        family, qualifier = specified(column)
+        kind = DELETE_FAMILY if qualifier is None else DELETE_COLUMN
+        return DeleteCell(family, qualifier or b"", self._version, kind)
+
+    def _add(self, changes: Sequence[_Change]) -> None:
+        self._changes += changes
+        if self._batch_size is not None and len(self._changes) >= self._batch_size:
+            self.send()
+
+    def send(self) -> None:
+        """Send what was collected, deletes first.
+
+        Raises:
+            UsageError: transactions write the table.
+            NoSuchTable: it is not there.
+            NoSuchFamily: it has no such family.
+            StorageUnavailable: some of it may have been made.
+
+        Cost: 1 RPC for each server and 1,000 rows, for deletes and for puts.
+        """
+        if not self._changes:
+            return
+        connection = self._table.connection
+        connection.check_plain(self._table.name)
+        name, client = table_text(self._table.name), connection.native
+        on_disk = FSYNC_WAL if client.calls.address.durability == "fsync" else 0
+        for is_put in (False, True):
+            for is_logged in (True, False):
+                rows: dict[bytes, list[PutCell | DeleteCell]] = {}
+                for change in self._changes:
+                    if change.is_logged == is_logged and isinstance(change.cell, PutCell) == is_put:
+                        rows.setdefault(change.row, []).append(change.cell)
+                if rows:
+                    changes = [_row_change(row, cells) for row, cells in rows.items()]
+                    durability = on_disk if is_logged else SKIP_WAL
+                    client.mutate_many(name, changes, durability=durability)
+        self._changes.clear()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Send the rest; not after an exception, if it is a `transaction`."""
+        if not (self._transaction and exc_type is not None):
+            self.send()
+
+
+def _row_change(row: bytes, cells: Sequence[PutCell | DeleteCell]) -> RowChange:
+    puts = [cell for cell in cells if isinstance(cell, PutCell)]
+    return RowChange(row, puts, [cell for cell in cells if isinstance(cell, DeleteCell)])

@@ -1,0 +1,116 @@
+"""How are rows, columns and families written?  Bytes, or text, which is UTF-8.
+
+A column is `family:qualifier`.  Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from omidpy.errors import UsageError
+from omidpy.model import Cell, ColumnSpec
+
+Text = bytes | str
+
+SEPARATOR: Final = b":"
+
+
+def as_bytes(given: object) -> bytes:
+    """Return bytes as they are, and text as UTF-8.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    raise TypeError(f"input must be a text or byte string, got {type(given).__name__}")
+
+
+def table_text(name: bytes) -> str:
+    """Return a table's name as text.
+
+    Raises:
+        UsageError: it is no UTF-8, and so no name of a table.
+    """
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name!r} is no name of a table, which is text") from error
+
+
+def family_of(name: Text) -> bytes:
+    """Return the name of a family, which may end with a colon."""
+    return as_bytes(name).partition(SEPARATOR)[0]
+
+
+def specified(column: Text) -> ColumnSpec:
+    """Return what is asked for: a column, or without a colon all of a family."""
+    family, colon, qualifier = as_bytes(column).partition(SEPARATOR)
+    return family, qualifier if colon else None
+
+
+def all_specified(columns: object) -> list[ColumnSpec] | None:
+    """Return what is asked for by several; None is everything.
+
+    Raises:
+        TypeError: it is no list or tuple.
+    """
+    if columns is None:
+        return None
+    if not isinstance(columns, tuple | list):
+        raise TypeError("'columns' must be a tuple or list")
+    return [specified(column) for column in columns]
+
+
+def written(column: Text) -> tuple[bytes, bytes]:
+    """Return family and qualifier of a column to write.
+
+    Raises:
+        UsageError: it has no colon.
+    """
+    family, colon, qualifier = as_bytes(column).partition(SEPARATOR)
+    if not colon or not family:
+        raise UsageError(
+            f"column {column!r} must be family:qualifier; the qualifier may be empty, the colon "
+            "must be there"
+        )
+    return family, qualifier
+
+
+def row_of(cells: Iterable[Cell], *, with_timestamp: bool) -> dict[bytes, object]:
+    """Return the newest cell of each column, in the order of the columns."""
+    found: dict[bytes, object] = {}
+    for _, family, qualifier, version, value in cells:
+        name = family + SEPARATOR + qualifier
+        if name not in found:
+            found[name] = (value, version) if with_timestamp else value
+    return found
+
+
+def pieces(cells: list[Cell], most: int | None) -> Sequence[list[Cell]]:
+    """Cut a row into pieces of so many cells at most; None cuts none."""
+    if most is None:
+        return [cells]
+    return [cells[first : first + most] for first in range(0, len(cells), most)]
+
+
+def behind(prefix: bytes) -> bytes:
+    """Return the least key above all that begin with a prefix; empty if none is."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else b""
+
+
+def by_name(options: Mapping[str, object], known: Mapping[str, object], family: bytes) -> None:
+    """Refuse options of a family that are not known.
+
+    Raises:
+        TypeError: as a call with an argument that it has not.
+    """
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"family {family!r} has an unknown option {name!r}; there are {', '.join(known)}"
+            )

@@ -1,0 +1,95 @@
+"""What a connection, its tables and their batches share: calls to one HBase, and one guard."""
+
+from __future__ import annotations
+
+from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, is_system_table
+from omidpy.errors import StorageUnavailable, UsageError
+from omidpy.happybase.columns import table_text
+from omidpy.storage.hbase.native.address import parse_native
+from omidpy.storage.hbase.native.admin import Admin
+from omidpy.storage.hbase.native.client import NativeClient
+
+
+class Session:
+    """Calls to one HBase.  Safe to share among threads, and after a fork."""
+
+    def __init__(self, url: str) -> None:
+        """Call nobody yet.
+
+        Raises:
+            ConfigError: the address does not fit.
+        """
+        self.url = url
+        self._address = parse_native(url)
+        self._client: NativeClient | None = None
+        self._plain: set[bytes] = set()
+
+    def open(self) -> None:
+        """Ask HBase for its id; does nothing where that was done.
+
+        Raises:
+            StorageUnavailable: it does not answer.
+        """
+        if self._client is not None:
+            return
+        client = NativeClient(self._address)
+        try:
+            client.calls.registry.cluster_id()
+        except BaseException:
+            client.close()
+            raise
+        self._client = client
+
+    def close(self) -> None:
+        """End the connections to HBase's servers; `open` opens again."""
+        client, self._client = self._client, None
+        self._plain.clear()
+        if client is not None:
+            client.close()
+
+    @property
+    def native(self) -> NativeClient:
+        """The client of HBase that it uses.
+
+        Raises:
+            StorageUnavailable: it is not open.
+        """
+        client = self._client
+        if client is None:
+            raise StorageUnavailable(f"the connection to {self.url} is not open; call open()")
+        return client
+
+    @property
+    def admin(self) -> Admin:
+        """Changes tables."""
+        return Admin(self.native.calls)
+
+    def check_plain(self, name: bytes) -> None:
+        """Refuse a table that transactions write; what was found plain is not asked for again.
+
+        Cost: 1 RPC to the master, once for each table.
+
+        Raises:
+            UsageError: transactions write it.
+            NoSuchTable: it is not there.
+        """
+        if name in self._plain:
+            return
+        table = table_text(name)
+        found = self.admin.descriptor(table)
+        enabled = OMID_ENABLED.encode()
+        if (
+            is_system_table(table)
+            or COMMIT_TABLE_ATTRIBUTE.encode() in found.attributes
+            or any(one.attributes.get(enabled, b"").lower() == b"true" for one in found.families)
+        ):
+            raise UsageError(
+                f"table {table!r} is written by transactions, whose readers would not understand "
+                "what is written past them: write it with `omidpy.connect`, which takes this "
+                "connection"
+            )
+        self._plain.add(name)
+
+    def forget(self, name: bytes) -> None:
+        """Ask anew what a table is, which was removed."""
+        self._plain.discard(name)
