@@ -20,7 +20,7 @@ from omidpy.base.tables import (
 from omidpy.cli import main
 from omidpy.cli.store.doctor import check_store
 from omidpy.cli.store.findings import Health, MisadoptedFinding
-from omidpy.errors import ConfigError, Fenced, StorageError, UsageError
+from omidpy.errors import ConfigError, Fenced, StorageError, UsageError, WriteConflict
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, TableId, TableSchema, Timestamp
@@ -164,10 +164,12 @@ def test_who_began_by_the_earlier_level_does_not_commit() -> None:
     adopt(client.store, plan, COMMIT_TABLE, oracle=client.oracle)
     with pytest.raises(Fenced):
         tx.commit()
-    after = client.tm.begin()
-    with pytest.raises(ConfigError, match="by row, this client by cell"):
-        after.table(TABLE)
-    after.rollback()
+    after, other = client.tm.begin(), client.tm.begin()
+    after.table(TABLE).put(b"r", {b"cf:q": b"v"})
+    other.table(TABLE).put(b"r", {b"cf:other": b"v"})
+    other.commit()
+    with pytest.raises(WriteConflict):
+        after.commit()
 
 
 def test_nobody_is_let_in_between_the_levels(monkeypatch: pytest.MonkeyPatch) -> None:
