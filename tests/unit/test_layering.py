@@ -28,7 +28,7 @@ LEVELS: Final = (
     ("wire", "storage", "oracle"),
     ("facts", "life", "fate", "opening"),
     ("reading", "commit", "tx"),
-    ("manager", "admin", "prometheus", "recipes", "committers"),
+    ("manager", "admin", "prometheus", "recipes", "committers", "phoenix"),
     ("connect", "aio", "cli", "spark", "testing", "__init__"),
 )
 """What stands directly in `omidpy/`, folders and files, from the lowest level to the highest."""

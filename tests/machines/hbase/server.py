@@ -56,6 +56,7 @@ class HBase(ABC):
         zookeeper: str,
         conf_dir: Path,
         jars: Path,
+        more_jars: Sequence[Path] = (),
     ) -> None:
         """Hold the addresses; `start` and `attach` are what makes one."""
         self.directory = directory
@@ -66,8 +67,10 @@ class HBase(ABC):
         """Folder with the `hbase-site.xml` of a Java client."""
         self.idl_dir = jars / "idl" / "org" / "apache" / "hadoop" / "hbase"
         """The gateways' own IDL: `thrift2/hbase.thrift` and `thrift/Hbase.thrift`."""
-        self.classpath = f"{conf_dir}:{jars / 'lib'}/*"
-        """Of a Java program: the configuration, then HBase's jars."""
+        self.classpath = ":".join(
+            [str(conf_dir), *(f"{folder}/*" for folder in (jars / "lib", *more_jars))]
+        )
+        """Of a Java program: the configuration, then HBase's jars, then those of others."""
         self.gateways = tuple(gateways)
         """HOST:PORT of each Thrift2 gateway."""
 
@@ -80,6 +83,8 @@ class HBase(ABC):
         region_servers: int = 2,
         gateways: int = 1,
         more: Mapping[str, str] | None = None,
+        more_jars: Sequence[Path] = (),
+        files: Mapping[str, str] | None = None,
         quick: bool = False,
     ) -> RunningHBase:
         """Start one that keeps everything in `directory`; returns when it serves.
@@ -90,6 +95,8 @@ class HBase(ABC):
             region_servers: How many; cluster mode only.
             gateways: How many Thrift2 gateways.
             more: Settings for `hbase-site.xml`, over those of `settings.site`.
+            more_jars: Folders of jars for the class path of all processes, behind HBase's own.
+            files: Further files of the configuration, contents by name.
             quick: Start sooner, at the price of what a JVM would optimise in the long run: for
                 tests, not for measurements.
 
@@ -103,8 +110,11 @@ class HBase(ABC):
             region_servers=region_servers,
             gateway_count=gateways,
             more=more or {},
+            more_jars=more_jars,
             quick=quick,
         )
+        for name, text in (files or {}).items():
+            (hbase.conf_dir / name).write_text(text)
         try:
             hbase.start_all()
         except BaseException:
@@ -214,6 +224,7 @@ class RunningHBase(HBase):
         region_servers: int,
         gateway_count: int,
         more: Mapping[str, str],
+        more_jars: Sequence[Path],
         quick: bool,
     ) -> None:
         """Choose ports and write the configuration; nothing runs yet."""
@@ -231,6 +242,7 @@ class RunningHBase(HBase):
             zookeeper=f"127.0.0.1:{port('zookeeper')}",
             conf_dir=settings.write_configuration(directory, site),
             jars=found,
+            more_jars=more_jars,
         )
         self._options = settings.QUICK_START if quick else ()
         self._roles: dict[str, Role] = {}
