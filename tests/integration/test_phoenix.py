@@ -164,9 +164,9 @@ def test_each_type_has_the_bytes_of_phoenixs(
     table = made(phoenix, cli, f"K VARCHAR PRIMARY KEY, {columns}")
     values: dict[str, dict[str, Any]] = {}
     for name, type_ in names.items():
-        for number, (literal, value) in enumerate(TYPES[type_].items()):
-            sql.execute(f"UPSERT INTO {table} (K, {name}) VALUES ('java{number:02}', {literal})")
-            values.setdefault(f"{number:02}", {})[name] = value
+        for at, (literal, value) in enumerate(TYPES[type_].items()):
+            sql.execute(f"UPSERT INTO {table} (K, {name}) VALUES ('java{at:02}', {literal})")
+            values.setdefault(f"{at:02}", {})[name] = value
     sql.commit()
     typed = phoenixs.table(tm, table)
     with tm.begin() as tx:
@@ -188,7 +188,7 @@ def test_each_type_has_the_bytes_of_phoenixs(
                 assert found[f"ours{number}"][at] == in_sql(value), (name, value)
 
 
-KEYED: Final = {
+KEYED: Final[dict[str, tuple[list[str], list[tuple[Any, ...]]]]] = {
     "A VARCHAR, B BIGINT NOT NULL, C VARCHAR": (
         ["A", "B", "C"],
         [("a", 1, "x"), ("a", -1, "x"), ("a", 1, None), (None, 5, "z"), ("ab", 0, None)],
@@ -459,8 +459,8 @@ def test_a_table_with_an_index_is_phoenixs_to_write(
     with tm.begin() as tx:
         minded.put(tx, {"K": "d", "N": 4, "V": "x"})
         rows = tx.table(f"S.{index}", phoenix_indexes="mine")
-        number = phoenixs.codec("BIGINT").encode(4)
-        rows.put(b"x\x00d", {b"0:_0": b"\x01", b"0:0:N": number})
+        four = phoenixs.codec("BIGINT").encode(4)
+        rows.put(b"x\x00d", {b"0:_0": b"\x01", b"0:0:N": four})
     expected["d"] = (4, "x")
     beside.agree(expected)
     before = cells_of(tm, table) + cells_of(tm, f"S.{index}")
@@ -492,3 +492,26 @@ def test_a_value_of_another_type_is_said_with_its_place(
             CorruptCell, match=f"table {table} row b'a' column N: b'1' is no BIGINT"
         ):
             typed.get(tx, "a")
+
+
+def test_what_phoenix_makes_is_adopted_by_the_next_compaction(
+    phoenix: Phoenix, tm: TransactionManager, sql: Connection, cli: Cli
+) -> None:
+    """By a rule, while Phoenix writes; an index is no reason to keep commits until somebody looks."""
+    name = f"F{uuid.uuid4().hex[:8].upper()}"
+    table = f"{name}.T"
+    done(cli("table", "adopt", "--phoenix", "--schema", name, "--apply"))
+    phoenix.sql.execute(f"CREATE TABLE {table} (K VARCHAR PRIMARY KEY, V VARCHAR) {TRANSACTIONAL}")
+    phoenix.sql.execute(f"UPSERT INTO {table} VALUES ('a', 'x')")
+    phoenix.sql.execute(f"CREATE INDEX I ON {table} (V)")
+    sql.execute(f"UPSERT INTO {table} VALUES ('b', 'y')")
+    assert sql.query(f"SELECT COUNT(*) FROM {table}") == [[2]]
+    code, _, err = cli("compact", "run", *NO_GRACES)
+    for adopted in (table, f"{name}.I"):
+        assert f"table {adopted} was adopted by row, as is every" in err
+    assert code == 0, err
+    sql.commit()
+    assert sql.query(f"SELECT V FROM {table} WHERE V > 'a' ORDER BY V") == [["x"], ["y"]]
+    with tm.begin(read_only=True) as tx:
+        assert [row["V"] for row in phoenixs.table(tm, table).scan(tx)] == ["x", "y"]
+    done(cli("table", "adopt", "--no-phoenix", "--apply"))

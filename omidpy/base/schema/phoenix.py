@@ -95,6 +95,14 @@ def misadoption(schema: TableSchema) -> str | None:
     )
 
 
+def schema_of(table: str) -> str:
+    """Return the schema, as SQL calls it, of a table by its name in the store; empty: none."""
+    namespace, colon, name = table.rpartition(":")
+    if colon:
+        return namespace
+    return name.removeprefix(_VIEW_INDEX_PREFIX).rpartition(".")[0]
+
+
 def may_have_indexes(schema: TableSchema) -> bool:
     """Say whether a table is one that Phoenix may keep indexes of, or an index itself."""
     return is_transactional(schema) or _indexed(schema) is not None

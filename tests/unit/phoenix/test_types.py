@@ -46,7 +46,7 @@ def test_values_have_phoenixs_bytes(name: str, value: Any, data: str) -> None:
     assert codec(name).decode(bytes.fromhex(data)) == value
 
 
-NUMBERS = {
+NUMBERS: dict[str, st.SearchStrategy[Any]] = {
     "BIGINT": st.integers(-(2**63), 2**63 - 1),
     "TINYINT": st.integers(-128, 127),
     "UNSIGNED_INT": st.integers(0, 2**31 - 1),
