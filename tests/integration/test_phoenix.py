@@ -497,7 +497,7 @@ def test_a_value_of_another_type_is_said_with_its_place(
 def test_what_phoenix_makes_is_adopted_by_the_next_compaction(
     phoenix: Phoenix, tm: TransactionManager, sql: Connection, cli: Cli
 ) -> None:
-    """By a rule, while Phoenix writes; an index is no reason to keep commits until somebody looks."""
+    """By a rule, while Phoenix writes: a new index does not keep commits until somebody looks."""
     name = f"F{uuid.uuid4().hex[:8].upper()}"
     table = f"{name}.T"
     done(cli("table", "adopt", "--phoenix", "--schema", name, "--apply"))
