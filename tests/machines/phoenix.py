@@ -146,6 +146,12 @@ class Phoenix:
         port = int(self.address.rpartition(":")[2])
         self._java = JavaOracle(self.hbase.zookeeper, directory, port=port)
 
+    @property
+    def omids_pid(self) -> int:
+        """Id of the process of Omid's oracle, which must run."""
+        assert self._java is not None, "Omid's oracle does not run"
+        return self._java.pid
+
     def end_oracle(self) -> None:
         """End the oracle that runs."""
         if self.server is not None:
