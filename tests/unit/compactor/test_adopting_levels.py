@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import omidpy
+from compactor.check.findings import Kind
+from compactor.check.fsck import Check, CheckOptions
 from compactor.run.notes import notes_on
 from compactor.tables.adoption import adopt, plan_adoption
 from compactor.tables.ownership import Standing, judge, survey
@@ -122,6 +124,17 @@ def test_a_compaction_reports_it_and_holds_nothing_back(store: MemoryStore) -> N
     notes = list(notes_on([standing], [], first_timestamp=50))
     assert len(notes) == 1
     assert notes[0].startswith("table ORDERS was adopted with level cell, but Phoenix")
+
+
+def test_fsck_finds_it(store: MemoryStore) -> None:
+    """As a danger, with the command that mends it."""
+    adopt(store, plan_adoption(store, "ORDERS", COMMIT_TABLE), COMMIT_TABLE)
+    assert not Check(store, CheckOptions(settle_s=0), sleep=lambda _: None).run().findings
+    store.set_table_attributes("ORDERS", {CONFLICT_LEVEL_ATTRIBUTE: "cell"})
+    (found,) = Check(store, CheckOptions(settle_s=0), sleep=lambda _: None).run().findings
+    assert (found.kind, found.table) == (Kind.MISADOPTED, "ORDERS")
+    assert found.text().startswith("danger misadopted: ORDERS: was adopted with level cell")
+    assert "`omidpy table adopt ORDERS --conflict-level row --apply`" in found.text()
 
 
 def test_doctor_reports_it_and_adopting_once_more_mends_it(
