@@ -75,6 +75,11 @@ class RowKey:
                     f"{column.name} has a zero byte in it, which ends a {column.type.name} that is "
                     "not the last column of a key"
                 )
+            if column.type.width is None and data.endswith(_END_DESC):
+                raise UsageError(
+                    f"{column.name} ends with a byte ff, which Phoenix does not read as part of a "
+                    f"{column.type.name} in a key"
+                )
             if column.is_descending:
                 data = data.translate(_FLIP)
             found, waiting = found + waiting + data, b""

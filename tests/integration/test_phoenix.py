@@ -197,7 +197,7 @@ KEYED: Final[dict[str, tuple[list[str], list[tuple[Any, ...]]]]] = {
     ),
     "A CHAR(3) NOT NULL, B DECIMAL, C VARBINARY": (
         ["A", "B", "C"],
-        [("a", Decimal("1.5"), b"\x00\x01"), ("abc", Decimal(-2), b"\xff"), ("b", None, None)],
+        [("a", Decimal("1.5"), b"\x00\x01"), ("abc", Decimal(-2), b"\xff\x00"), ("b", None, None)],
     ),
     "A VARCHAR, B VARCHAR, C VARCHAR": (
         ["A", "B", "C"],
@@ -214,8 +214,17 @@ KEYED: Final[dict[str, tuple[list[str], list[tuple[Any, ...]]]]] = {
 ORDERS: Final = ["", " DESC"]
 
 
-@pytest.mark.parametrize("salt", [0, 7])
-@pytest.mark.parametrize("columns", KEYED)
+FIRST: Final = next(iter(KEYED))
+
+
+@pytest.mark.parametrize(
+    ("columns", "salt"),
+    [
+        *((columns, 0) for columns in KEYED),
+        (FIRST, 3),
+        *(pytest.param(columns, 7, marks=pytest.mark.nightly) for columns in KEYED),
+    ],
+)
 def test_keys_are_phoenixs(
     phoenix: Phoenix, tm: TransactionManager, cli: Cli, columns: str, salt: int
 ) -> None:
@@ -528,6 +537,7 @@ def java(phoenix: Phoenix) -> Iterator[JavaDriver]:
         yield driver
 
 
+@pytest.mark.nightly
 def test_a_major_compaction_frees_what_ours_has_dropped(
     phoenix: Phoenix, tm: TransactionManager, sql: Connection, cli: Cli, java: JavaDriver
 ) -> None:
