@@ -45,7 +45,8 @@ def connect(
             oracle in this process, which then has the store to itself.  Behind the first two,
             `?tls=true&ca=FILE&cert=FILE&key=FILE` speaks TLS; behind the third these options begin
             with `oracle-`, since ZooKeeper has its own.
-        conflict_level: `cell` or `row`: what a write conflicts on in tables made here.
+        conflict_level: `cell` or `row`: what a write conflicts on in tables made here.  Others
+            say so themselves, and one transaction may write tables of both.
         post_commit: When shadow cells are written: `async`, `sync` or `none`.
 
     Raises:

@@ -16,6 +16,7 @@ from compactor.ranges import range_pass
 
 pytest_plugins = [
     "tests.machines.hbase_fixtures",
+    "tests.machines.phoenix_fixtures",
     "tests.machines.server_fixtures",
     "tests.machines.s3.fixtures",
 ]

@@ -22,6 +22,7 @@ class Kind(StrEnum):
 
     UNHEALED = "unhealed"
     BROKEN_CLAIM = "broken-claim"
+    MISADOPTED = "misadopted"
     UNCOMMITTED = "uncommitted"
     UNPROVEN = "unproven"
     ORPHAN_SHADOW = "orphan-shadow"
@@ -60,6 +61,7 @@ class Severity(StrEnum):
 
 SEVERITY: Final[Mapping[Kind, Severity]] = {
     Kind.BROKEN_CLAIM: Severity.DANGER,
+    Kind.MISADOPTED: Severity.DANGER,
     Kind.WATERMARK_REGRESSED: Severity.DANGER,
     Kind.UNPROVEN: Severity.SERIOUS,
     Kind.MALFORMED_SHADOW: Severity.SERIOUS,
@@ -108,6 +110,7 @@ MEANING: Final[Mapping[Kind, str]] = {
         "lost its reply may still look for it; a compaction prunes it after that, and nothing is "
         "to be done"
     ),
+    Kind.MISADOPTED: "",
     Kind.MALFORMED_SHADOW: "",
     Kind.MALFORMED_ENTRY: "",
     Kind.MALFORMED_FACT: "",

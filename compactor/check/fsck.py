@@ -39,6 +39,7 @@ from compactor.tables.ownership import TableStanding, owned, survey
 from omidpy.base.cells import commit_row, data_qualifier
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.schema.phoenix import misadoption
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import NoSuchTable, StorageError, UsageError
 from omidpy.facts.commit_table import (
@@ -159,6 +160,7 @@ class Check:
         if self.low_watermark < highest:
             self.add_regression(highest)
         standings = survey(self.store, self.options.commit_table)
+        self.add_misadopted()
         tables = owned(standings)
         if unknown := sorted((self.options.tables or frozenset()) - tables.keys()):
             raise UsageError(f"{', '.join(unknown)} is no table of ours in {self.store.url}")
@@ -515,6 +517,13 @@ class Check:
             " on: the oracle has lost its state, or the store was restored in part"
         )
         self.tally.add([Finding(Kind.WATERMARK_REGRESSED, CONTROL_TABLE, detail=detail)])
+
+    def add_misadopted(self) -> None:
+        """Note tables of Phoenix's that were taken for ours in a way that loses updates."""
+        for schema in self.store.tables():
+            if (complaint := misadoption(schema)) is not None:
+                detail = complaint.removeprefix(f"table {schema.name} ")
+                self.tally.add([Finding(Kind.MISADOPTED, schema.name, detail=detail)])
 
     def add_unreadable(self, table: str, error: StorageError) -> None:
         """Note that not everything was read."""

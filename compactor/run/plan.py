@@ -158,7 +158,8 @@ class Compaction(CompactionParts):
     # -- the steps of the operation ------------------------------------------------------------
 
     def list_tables(self) -> None:
-        """Make the first list."""
+        """Make the first list, of which is what Phoenix has made meanwhile."""
+        self.adopt_followed()
         self.known_standings()
         self.on_step("list-tables")
 

@@ -54,6 +54,7 @@ from compactor.run.notes import (
 )
 from compactor.run.operation import Work
 from compactor.run.rehearsal import Rehearsed
+from compactor.tables.following import adopt_followed
 from compactor.tables.ownership import TableStanding, owned, survey, unknown_tables
 from omidpy.base.tables import CONTROL_TABLE, KEYS_TABLE
 from omidpy.errors import ConfigError, UsageError
@@ -165,6 +166,15 @@ class CompactionParts(Work):
         if found.is_omids:
             self.journal.note(BESIDE_OMID)
         return found.value
+
+    def adopt_followed(self) -> None:
+        """Adopt what a rule says of Phoenix's tables."""
+        adopt_followed(
+            self.store,
+            self.options.commit_table,
+            note=self.journal.note,
+            is_dry_run=self.options.is_dry_run,
+        )
 
     def survey(self) -> list[TableStanding]:
         """List the tables and what may be done with each."""

@@ -85,11 +85,17 @@ class TransactionalTable:
     """Twin of `omidpy.tx.table.TransactionalTable`."""
 
     def __init__(
-        self, owner: Transaction | Worker, name: str, *, conflict_free: bool = False
+        self,
+        owner: Transaction | Worker,
+        name: str,
+        *,
+        conflict_free: bool = False,
+        phoenix_indexes: str | None = None,
     ) -> None:
         self.lane: Lane = owner.lane
         self.name = name
         self.is_conflict_free = conflict_free
+        self._phoenix_indexes = phoenix_indexes
         self._owner = owner
 
     def __repr__(self) -> str:
@@ -98,7 +104,11 @@ class TransactionalTable:
     @functools.cached_property
     def blocking(self) -> table.TransactionalTable:
         """The blocking table."""
-        return self._owner.blocking.table(self.name, conflict_free=self.is_conflict_free)
+        return self._owner.blocking.table(
+            self.name,
+            conflict_free=self.is_conflict_free,
+            phoenix_indexes=self._phoenix_indexes,
+        )
 
     row = awaited(table.TransactionalTable.row)
     rows = awaited(table.TransactionalTable.rows)
@@ -229,9 +239,13 @@ class Transaction:
     published = awaited(transaction.Transaction.published)
     parts = awaited(transaction.Transaction.parts)
 
-    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+    def table(
+        self, name: str, *, conflict_free: bool = False, phoenix_indexes: str | None = None
+    ) -> TransactionalTable:
         """Return a table to read and write; whether it exists is said when it is used."""
-        return TransactionalTable(self, name, conflict_free=conflict_free)
+        return TransactionalTable(
+            self, name, conflict_free=conflict_free, phoenix_indexes=phoenix_indexes
+        )
 
     def queue(self, queue_id: str) -> Queue:
         """Return an export queue to add entries to; whether it exists is said when it is used."""
@@ -286,9 +300,13 @@ class Worker:
 
     finish = awaited(worker.Worker.finish)
 
-    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+    def table(
+        self, name: str, *, conflict_free: bool = False, phoenix_indexes: str | None = None
+    ) -> TransactionalTable:
         """Return a table to read and write in the owner's transaction."""
-        return TransactionalTable(self, name, conflict_free=conflict_free)
+        return TransactionalTable(
+            self, name, conflict_free=conflict_free, phoenix_indexes=phoenix_indexes
+        )
 
     def queue(self, queue_id: str) -> Queue:
         """Return an export queue to add entries to in the owner's transaction."""

@@ -2,8 +2,10 @@
 
 A table is one of ours if its attribute names our commit table and it has families marked
 `OMID_ENABLED`.  The conflict level is part of the table, because two clients that disagree about
-it would not see each other's conflicts.  For the same reason a layout that is remembered must not
-outlive its table: another one may have been made by the name, at the other level.
+it would not see each other's conflicts: each write-set entry is made as its table says, and a
+manager has a level for the tables that it makes alone.  For the same reason a layout that is
+remembered must not outlive its table: another one may have been made by the name, at the other
+level.
 """
 
 from __future__ import annotations
@@ -230,7 +232,7 @@ class Catalog:
         return self.table_prefix + check_table_name(name)
 
     def _level_of(self, name: str) -> str:
-        """Return the level at which this client detects conflicts in a table.
+        """Return the level of a table that is made here, or that does not say.
 
         The keys of a store are the same for all of its clients, whatever their level: two of them
         that use one key must meet.
@@ -326,18 +328,20 @@ class Catalog:
             raise NotTransactional(complaint)
         if (complaint := misadoption(schema)) is not None:
             raise ConfigError(complaint)
-        expected = self._level_of(schema.name)
-        level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, expected)
+        # Clients of a table go by what it says, whatever they make themselves: one transaction may
+        # write tables of both levels.  Where a table says nothing, they do as they would make it.
+        level = schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE, self._level_of(schema.name))
         if level == CHANGING:
             raise ConfigError(
                 f"the conflict level of table {schema.name!r} is being changed; if that was "
                 f"interrupted, run `omidpy table adopt {schema.name} --conflict-level cell|row "
                 "--apply` again"
             )
-        if level != expected:
+        if level not in CONFLICT_LEVELS:
             raise ConfigError(
-                f"table {schema.name!r} detects conflicts by {level}, this client by "
-                f"{expected}; connect with conflict_level={level!r}"
+                f"table {schema.name!r} detects conflicts by {level!r}, which is none of "
+                f"{', '.join(CONFLICT_LEVELS)}; adopt it with `omidpy table adopt {schema.name} "
+                "--conflict-level cell|row --apply`"
             )
         settings = {family.name: family.attributes for family in schema.families}
         return TableLayout(

@@ -15,7 +15,7 @@ The rows, by the module that owns them:
     writer-key                                                   writers.py
     claim/...  prune-horizon  collection-...  hold/...           watermarks.py
     prune-horizon, its column `lease`                            the compactor (lease.py)
-    ignored/...  run/...                                        the compactor and the admin commands
+    ignored/...  run/...  phoenix                               the compactor and the admin commands
     snapshot-root  snapshot/...                                  the compactor (snapshot_holds.py)
     progress/...                                                 the compactor (advances.py)
     parts/...                                                   registration.py

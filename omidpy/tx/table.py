@@ -82,11 +82,19 @@ class TransactionalTable(Counters, Frames):
         layout: TableLayout,
         *,
         conflict_free: bool = False,
+        minds_indexes: bool = False,
     ) -> None:
         self._host = host
         self._snapshot = snapshot
         self._buffer = buffer
-        self._writes = TableWrites(host, snapshot, buffer, layout, conflict_free=conflict_free)
+        self._writes = TableWrites(
+            host,
+            snapshot,
+            buffer,
+            layout,
+            conflict_free=conflict_free,
+            minds_indexes=minds_indexes,
+        )
         self.layout = layout
         self.name = layout.name
         self.is_conflict_free = conflict_free

@@ -66,6 +66,7 @@ from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteBuffer
 from omidpy.tx.writes.savepoint import Savepoint
+from omidpy.tx.writes.table_writes import are_indexes_minded
 from omidpy.wire.frames import MAX_COMMIT_NUMBERS
 
 log = logging.getLogger(__name__)
@@ -118,7 +119,7 @@ class Transaction(Alone):
         self._warn_at_s = inf if max_age_s is None else snapshot.asked_s + max_age_s / 2
         self._buffer = WriteBuffer(snapshot.start_ts)
         self._layouts: dict[str, TableLayout] = {}
-        self._tables: dict[tuple[str, bool], TransactionalTable] = {}
+        self._tables: dict[tuple[str, bool, bool], TransactionalTable] = {}
         self._rollback_reason: str | None = None
         self._is_entered = False
         self._is_preparing = False
@@ -168,7 +169,9 @@ class Transaction(Alone):
 
     # -- tables --------------------------------------------------------------------------------
 
-    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+    def table(
+        self, name: str, *, conflict_free: bool = False, phoenix_indexes: str | None = None
+    ) -> TransactionalTable:
         """Return a table to read and write in this transaction.
 
         Args:
@@ -178,19 +181,29 @@ class Transaction(Alone):
                 see the value of the one that began later.  For cells that only one writer has, and
                 for values where either will do.  Fences still abort the transaction, and a cell
                 that it also writes without this is checked.
+            phoenix_indexes: `mine`: whoever writes through the returned object also writes what
+                belongs into the indexes that Apache Phoenix keeps of the table, or writes an index.
+                Without it writes to either are refused.
 
         Raises:
+            UsageError: `phoenix_indexes` is something else.
             NoSuchTable: there is none of this name.
             NotTransactional: there is one, but it is not marked for transactions.
         """
         self.check_open()
-        table = self._tables.get((name, conflict_free))
+        minds_indexes = are_indexes_minded(phoenix_indexes)
+        table = self._tables.get((name, conflict_free, minds_indexes))
         if table is None:
             layout = self._layout(self._session.catalog.full_name(name))
             table = TransactionalTable(
-                self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
+                self,
+                self._snapshot,
+                self._buffer,
+                layout,
+                conflict_free=conflict_free,
+                minds_indexes=minds_indexes,
             )
-            self._tables[name, conflict_free] = table
+            self._tables[name, conflict_free, minds_indexes] = table
         return table
 
     @property
@@ -440,8 +453,8 @@ class Transaction(Alone):
         reason = (
             f"its write set of {count} cells in {table_count} tables is larger than the "
             f"{most} that the oracle takes in one commit (a quarter of its conflict map, at most "
-            f"{MAX_COMMIT_NUMBERS}); split the work into smaller transactions, use "
-            "conflict_level='row', or start tso-server with a larger --conflict-map-size"
+            f"{MAX_COMMIT_NUMBERS}); split the work into smaller transactions, give "
+            "the table conflict_level='row', or start tso-server with a larger --conflict-map-size"
         )
         self.forbid_commit(reason)
         raise TransactionAborted(

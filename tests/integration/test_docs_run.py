@@ -12,8 +12,8 @@ from tests.machines.s3.server import S3Server
 
 PAGES_WITH_CODE = [page for page in pages() if any(blocks(page))]
 
-NEED_A_CLUSTER = {"hbase.md", "happybase.md", "omid.md"}
-"""Pages that `test_docs_hbase.py` runs."""
+NEED_A_CLUSTER = {"hbase.md", "happybase.md", "omid.md", "phoenix.md"}
+"""Pages that `test_docs_hbase.py` and `test_phoenix.py` run."""
 
 NEED_A_BUCKET = (
     "tutorial-s3.md",

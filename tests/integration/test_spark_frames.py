@@ -454,7 +454,7 @@ def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World
         (world.options(table="other"), schema, "there is no table 'other'"),
         (world.options(columns="balance=no:x, name=cf:name"), schema, "no transactional family"),
         (world.options(at="2026-01-01T00:00:00"), schema, "has no time zone"),
-        (world.options(conflict_level="row"), schema, "detects conflicts by cell"),
+        (world.options(conflict_level="table"), schema, "conflict_level"),
         (world.options(tso="127.0.0.1:1"), schema, "127.0.0.1:1"),
         (world.options(pushdown="true"), schema, "rows would be missing there"),
     ):

@@ -32,7 +32,7 @@ ENVIRONMENT = "OMIDPY_TEST_HBASE"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a real HBase, so that `-m "not hbase"` leaves none of it."""
     for item in items:
-        if {"hbase", "_hbase_cluster"} & set(getattr(item, "fixturenames", ())):
+        if {"hbase", "_hbase_cluster", "phoenix"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.hbase)
 
 

@@ -73,10 +73,13 @@ class JavaProcess:
         *,
         configuration: Path | None = None,
         tuning: Sequence[str] = QUICK_START,
+        jars: Sequence[Path] = (),
     ) -> None:
-        """Start `main`; files in `configuration` are found before those of the jars."""
-        libraries = build(PROJECT) / "lib"
-        path = [str(libraries / "*")]
+        """Start `main`; files in `configuration` are found before those of the jars.
+
+        Those are Omid's, unless other folders of jars are named.
+        """
+        path = [str(folder / "*") for folder in jars or [build(PROJECT) / "lib"]]
         if configuration is not None:
             path.insert(0, str(configuration))
         self._log: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the process
@@ -138,10 +141,19 @@ class JavaDriver(JavaProcess):
     """Omid's client classes in one process.  Safe to share among threads."""
 
     def __init__(
-        self, *, zookeeper: str | None = None, tuning: Sequence[str] = QUICK_START
+        self,
+        *,
+        zookeeper: str | None = None,
+        tuning: Sequence[str] = QUICK_START,
+        main: str = "omidpy.driver.Driver",
+        configuration: Path | None = None,
+        jars: Sequence[Path] = (),
     ) -> None:
-        """Start it; with `zookeeper` (HOST:PORT) it is connected to that HBase."""
-        super().__init__("omidpy.driver.Driver", tuning=tuning)
+        """Start it; with `zookeeper` (HOST:PORT) it is connected to that HBase.
+
+        Another `main` that speaks the same way has jars and a configuration of its own.
+        """
+        super().__init__(main, configuration=configuration, tuning=tuning, jars=jars)
         self._lock = threading.Lock()
         self._pending: dict[int, Future[Any]] = {}
         self._last_id = 0

@@ -95,6 +95,7 @@ ELSEWHERE: Final = {
     "KEYS_PREFIX": "that it is there is all it says; tests/unit/tx/test_idempotency_keys.py",
     "LOW_WATERMARK_ROW": "beside Omid alone; tests/unit/compactor/test_singletons.py",
     "MADE_PREFIX": "is believed on HBase alone; tests/unit/facts/test_makers.py",
+    "PHOENIX_FACT": "each run says so; tests/unit/compactor/test_following.py",
     "PROGRESS_PREFIX": "shown to people, and judged by nobody",
     "QUARANTINE_PREFIX": "tests/unit/compactor/test_malformed.py",
     "ROOT_FACT": "on HBase alone; tests/unit/compactor/test_singletons.py",

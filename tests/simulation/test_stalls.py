@@ -124,6 +124,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "compactor/tables/adoption.py adopt set_family_attributes",
         "compactor/tables/adoption.py ignore set_table_attributes",
         "compactor/tables/conversion.py _pass_over write",
+        "compactor/tables/following.py set_rule write",
         "compactor/tables/ownership.py set_ignored write",
     ),
     REPAIRS: (

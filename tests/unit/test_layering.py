@@ -28,7 +28,10 @@ LEVELS: Final = (
     ("wire", "storage", "oracle"),
     ("facts", "life", "fate", "opening"),
     ("reading", "commit", "tx"),
-    ("manager", "admin", "prometheus", "tracing", "recipes", "committers", "happybase"),
+    (
+        *("manager", "admin", "prometheus", "tracing"),
+        *("recipes", "committers", "happybase", "phoenix"),
+    ),
     ("connect", "aio", "reports", "console", "cli", "spark", "testing", "__init__"),
 )
 """What stands directly in `omidpy/`, folders and files, from the lowest level to the highest."""

@@ -91,9 +91,16 @@ def misadoption(schema: TableSchema) -> str | None:
     return (
         f"table {schema.name} was adopted with {told}, but Phoenix detects conflicts by "
         f"{CONFLICT_LEVEL} there, and updates of both are lost; run `omidpy table adopt "
-        f"{schema.name} --conflict-level {CONFLICT_LEVEL} --apply`, and connect with "
-        f"conflict_level={CONFLICT_LEVEL!r}"
+        f"{schema.name} --conflict-level {CONFLICT_LEVEL} --apply`"
     )
+
+
+def schema_of(table: str) -> str:
+    """Return the schema, as SQL calls it, of a table by its name in the store; empty: none."""
+    namespace, colon, name = table.rpartition(":")
+    if colon:
+        return namespace
+    return name.removeprefix(_VIEW_INDEX_PREFIX).rpartition(".")[0]
 
 
 def may_have_indexes(schema: TableSchema) -> bool:
@@ -116,7 +123,8 @@ def index_objection(table: str, known: Mapping[str, str]) -> str | None:
     if table in known:
         return (
             f"table {table} is Phoenix's index of {known[table]}, and what is written to one of "
-            "the two alone makes queries by index wrong; write through Phoenix"
+            "the two alone makes queries by index wrong; write through Phoenix, or write both and "
+            "say so: tx.table(NAME, phoenix_indexes='mine')"
         )
     # With namespaces the store says S:T where SQL, and so the attribute, says S.T.
     name = _in_sql(table)
@@ -126,7 +134,8 @@ def index_objection(table: str, known: Mapping[str, str]) -> str | None:
     return (
         f"table {table} has indexes of Phoenix's ({', '.join(found)}), which nobody but Phoenix "
         "writes, so that queries by index would not see what is written here; write it through "
-        "Phoenix, or drop the indexes there (DROP INDEX).  Reading goes on"
+        "Phoenix, or drop the indexes there (DROP INDEX), or write their rows, too, and say so: "
+        "tx.table(NAME, phoenix_indexes='mine').  Reading goes on"
     )
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -46,6 +47,7 @@ from omidpy.cli.store.findings import (
     UnreadableFinding,
     document,
 )
+from omidpy.cli.store.phoenix import check_phoenix
 from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
@@ -89,6 +91,23 @@ def doctor(
         ),
     ] = None,
     tso: TsoAddress = None,
+    phoenix: Annotated[
+        bool,
+        typer.Option(
+            "--phoenix",
+            help="Check, too, what Apache Phoenix needs of the oracle, and print the file that its "
+            "clients and the region servers need.",
+        ),
+    ] = False,
+    hbase_conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--hbase-conf",
+            metavar="FOLDER",
+            help="With --phoenix: a copy of the folder of configuration of a region server, to be "
+            "compared.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find out what answers at an address of HBase, and check a store and its oracle.
@@ -102,6 +121,12 @@ def doctor(
         findings.extend(_check_address(address))
     if store is not None:
         findings.extend(check_store(store, tso, clock=SystemClock()))
+    if phoenix:
+        if store is None:
+            raise UsageError("--phoenix needs the store, with --store")
+        findings.extend(check_phoenix(store, hbase_conf))
+    elif hbase_conf is not None:
+        raise UsageError("--hbase-conf belongs to --phoenix")
     has_failed = any(found.health is Health.FAILED for found in findings)
     if as_json:
         print_json({"ok": not has_failed, "checks": [document(found) for found in findings]})

@@ -30,6 +30,7 @@ from omidpy.connect import open_oracle
 from omidpy.errors import UsageError
 from omidpy.facts.catalog import CONFLICT_LEVELS
 from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.control import ControlTable
 from omidpy.oracle.base import Oracle
 from omidpy.reports.tables import list_standings
 from omidpy.storage.base import Store
@@ -79,7 +80,7 @@ def list_tables(*, store: StoreUrl, tso: UnaskedTso = None, as_json: AsJson = Fa
 
 @app.command()
 def adopt(
-    name: Name,
+    name: Annotated[str | None, typer.Argument(help="The table.")] = None,
     *,
     store: StoreUrl,
     tso: TsoAddress = None,
@@ -118,6 +119,21 @@ def adopt(
             "Java; ours are fenced off by the oracle at --tso.",
         ),
     ] = None,
+    phoenix: Annotated[
+        bool | None,
+        typer.Option(
+            "--phoenix/--no-phoenix",
+            help="In place of a table: let each compaction adopt, before it begins, every "
+            "transactional table that Apache Phoenix has made by then, indexes among them; or no "
+            "longer.",
+        ),
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema", metavar="A,B", help="With --phoenix: those of these schemas alone."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a table of Java's, or one of plain data, for ours.  Reads it whole first.
@@ -130,7 +146,15 @@ def adopt(
     were written so nevertheless are found when the table is adopted once more.
 
     The oracle is asked only where the conflict level of a table of ours changes.
+
+    With --phoenix no table is read: a rule is recorded, which each compaction follows.
     """
+    if (name is None) == (phoenix is None) or (schema and not phoenix):
+        raise UsageError("name a table, or say --phoenix, perhaps with --schema, or --no-phoenix")
+    if phoenix is not None:
+        _follow_phoenix(store, schema, is_followed=phoenix, apply=apply, as_json=as_json)
+        return
+    assert name is not None, "it was just looked at"
     from compactor.tables.adoption import adopt as adopt_table  # noqa: PLC0415 - application
     from compactor.tables.adoption import plan_adoption  # noqa: PLC0415 - application
 
@@ -194,6 +218,43 @@ def adopt(
     say(f"conflicts are detected by {plan.conflict_level}{hint}")
     if warning:
         say(warning)
+    if not apply:
+        say("nothing was changed; add --apply")
+
+
+def _follow_phoenix(
+    store: str,
+    schema: str | None,
+    *,
+    is_followed: bool,
+    apply: bool,
+    as_json: bool,
+) -> None:
+    """Record the rule by which compactions adopt tables of Phoenix's."""
+    from compactor.tables.following import Rule, followed, set_rule  # noqa: PLC0415 - application
+
+    schemas = sorted({word.strip() for word in schema.split(",")} - {""}) if schema else []
+    rule = Rule(is_followed=is_followed, schemas=tuple(schemas))
+    with opened(store, only_looks=not apply) as open_store:
+        waiting = [one.name for one in followed(open_store, rule)]
+        if apply:
+            set_rule(ControlTable(open_store), rule)
+    if as_json:
+        print_json(
+            {
+                "phoenix": is_followed,
+                "schemas": schemas or None,
+                "waiting": waiting,
+                "applied": apply,
+            }
+        )
+        return
+    if is_followed:
+        verb = "adopts" if apply else "would adopt"
+        say(f"each compaction {verb} {rule}")
+        say(f"the next one: {', '.join(waiting) or 'none'}")
+    else:
+        say(f"no compaction {'adopts' if apply else 'would adopt'} tables of Phoenix's by itself")
     if not apply:
         say("nothing was changed; add --apply")
 

@@ -64,7 +64,7 @@ def check_target(tx: Transaction, table: str, shape: Shape) -> None:
 
     Raises:
         NoSuchTable, NoSuchFamily, NotTransactional, ConfigError: there is no such table or family,
-            or it has the other conflict level.
+            or its conflict level is being changed.
     """
     layout = tx.table(table).layout
     for family in shape.families():
@@ -72,11 +72,14 @@ def check_target(tx: Transaction, table: str, shape: Shape) -> None:
     tx.check_unindexed(layout)
 
 
-def check_size(session: Session, shape: Shape, rows: int | None, *, is_conflict_free: bool) -> None:
+def check_size(
+    session: Session, table: str, shape: Shape, rows: int | None, *, is_conflict_free: bool
+) -> None:
     """Refuse a write set that the oracle would refuse, before any of it is written.
 
     Args:
         session: Knows how many cells one commit may have.
+        table: Its name, which says whether cells or rows count.
         shape: How many each row has; those in a map are not known, and counted as one.
         rows: How many rows there are; None: nobody knows, and the commit finds out.
         is_conflict_free: The oracle is shown none of the cells.
@@ -87,7 +90,8 @@ def check_size(session: Session, shape: Shape, rows: int | None, *, is_conflict_
     most = session.oracle.max_commit_cells
     if rows is None or most is None or is_conflict_free:
         return
-    is_by_row = session.catalog.conflict_level == "row"
+    catalog = session.catalog
+    is_by_row = catalog.layout(catalog.full_name(table)).conflict_level == "row"
     cells = rows * (1 if is_by_row else max(len(shape.fields), 1))
     if cells < most:
         return
@@ -95,8 +99,8 @@ def check_size(session: Session, shape: Shape, rows: int | None, *, is_conflict_
         f"{rows} rows would be about {cells} {'rows' if is_by_row else 'cells'} in one commit, and "
         f"the oracle takes {most - 1}; nothing was written.  Write them in several transactions "
         "(rows_per_transaction=100000), or without conflict detection, if nobody else writes these "
-        "cells meanwhile (conflict='free'); or use conflict_level='row', or start tso-server with "
-        "a larger --conflict-map-size"
+        "cells meanwhile (conflict='free'); or give the table conflict_level='row', or start "
+        "tso-server with a larger --conflict-map-size"
     )
 
 

@@ -252,7 +252,7 @@ def write(
     jobs.check_base(tx, name, shape, frame.columns)
     most = session.oracle.max_commit_cells
     rows = None if is_free else estimated_rows(frame, most_cells=most)
-    jobs.check_size(session, shape, rows, is_conflict_free=is_free)
+    jobs.check_size(session, table, shape, rows, is_conflict_free=is_free)
     job = Job(place, name, shape, tx.token(), uuid.uuid4().hex, nulls, is_conflict_free=is_free)
     try:
         with warnings.catch_warnings():

@@ -89,7 +89,11 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
         place = said.place.seen(tm.store)
         if given.rows_per_transaction is None:
             jobs.check_size(
-                tm.session, shape, given.estimated_rows, is_conflict_free=given.is_conflict_free
+                tm.session,
+                said.table,
+                shape,
+                given.estimated_rows,
+                is_conflict_free=given.is_conflict_free,
             )
             token = jobs.begin(tm, said.table, shape, hold_s=given.hold_s)
         else:

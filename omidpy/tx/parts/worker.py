@@ -22,6 +22,7 @@ from omidpy.tx.parts.tokens import Part, Token, digest_of, encode_part, part_dig
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES, WriteBuffer
+from omidpy.tx.writes.table_writes import are_indexes_minded
 
 
 class Worker(Alone):
@@ -59,12 +60,15 @@ class Worker(Alone):
     def __repr__(self) -> str:
         return f"<Worker {self.worker_id} of transaction {self.start_ts}>"
 
-    def table(self, name: str, *, conflict_free: bool = False) -> TransactionalTable:
+    def table(
+        self, name: str, *, conflict_free: bool = False, phoenix_indexes: str | None = None
+    ) -> TransactionalTable:
         """Return a table to read and write in the owner's transaction.
 
-        `conflict_free` is as in `Transaction.table`.
+        `conflict_free` and `phoenix_indexes` are as in `Transaction.table`.
         """
         self.check_open()
+        minds_indexes = are_indexes_minded(phoenix_indexes)
         in_store = self._catalog.full_name(name)
         layout = self._layouts.get(in_store)
         if layout is None:
@@ -74,7 +78,12 @@ class Worker(Alone):
                 in_store, start_ts=self.start_ts, fenced_ts=self._fenced_ts
             )
         return TransactionalTable(
-            self, self._snapshot, self._buffer, layout, conflict_free=conflict_free
+            self,
+            self._snapshot,
+            self._buffer,
+            layout,
+            conflict_free=conflict_free,
+            minds_indexes=minds_indexes,
         )
 
     def queue(self, queue_id: str) -> Adding:

@@ -19,6 +19,7 @@ from omidpy.base.words.arguments import (
     parse_column,
     parse_columns,
 )
+from omidpy.errors import UsageError
 from omidpy.facts.layout import TableLayout
 from omidpy.model import ColumnSpec
 from omidpy.reading.visibility import SeenRow, cells_of
@@ -69,6 +70,20 @@ class Host(Protocol):
         ...
 
 
+def are_indexes_minded(phoenix_indexes: str | None) -> bool:
+    """Return whether the caller says that Phoenix's indexes of a table are his to write.
+
+    Raises:
+        UsageError: he says something else.
+    """
+    if phoenix_indexes not in (None, "mine"):
+        raise UsageError(
+            f"phoenix_indexes={phoenix_indexes!r} is not 'mine', which says that you write the "
+            "rows of the indexes yourself"
+        )
+    return phoenix_indexes is not None
+
+
 class TableWrites:
     """The writing half of one table in one transaction."""
 
@@ -80,14 +95,25 @@ class TableWrites:
         layout: TableLayout,
         *,
         conflict_free: bool,
+        minds_indexes: bool = False,
     ) -> None:
+        """Write nothing yet.
+
+        Args:
+            host: The transaction.
+            snapshot: What it reads.
+            buffer: What it has written.
+            layout: The table.
+            conflict_free: Whether the oracle is shown none of the cells.
+            minds_indexes: Whether the caller writes the rows of Phoenix's indexes, too.
+        """
         self._host = host
         self._snapshot = snapshot
         self._buffer = buffer
         self._layout = layout
         self.name = layout.name
         self._is_conflict_free = conflict_free
-        self._is_unindexed = not layout.may_have_indexes
+        self._is_unindexed = minds_indexes or not layout.may_have_indexes
 
     # -- checking ------------------------------------------------------------------------------
 

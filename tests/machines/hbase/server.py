@@ -64,6 +64,7 @@ class HBase(ABC):
         zookeeper: str,
         conf_dir: Path,
         jars: Path,
+        more_jars: Sequence[Path] = (),
     ) -> None:
         """Hold the addresses; `start` and `attach` are what makes one."""
         self.directory = directory
@@ -74,8 +75,10 @@ class HBase(ABC):
         """Folder with the `hbase-site.xml` of a Java client."""
         self.idl_dir = jars / "idl" / "org" / "apache" / "hadoop" / "hbase"
         """The gateways' own IDL: `thrift2/hbase.thrift` and `thrift/Hbase.thrift`."""
-        self.classpath = f"{conf_dir}:{jars / 'lib'}/*"
-        """Of a Java program: the configuration, then HBase's jars."""
+        self.classpath = ":".join(
+            [str(conf_dir), *(f"{folder}/*" for folder in (jars / "lib", *more_jars))]
+        )
+        """Of a Java program: the configuration, then HBase's jars, then those of others."""
         self.gateways = tuple(gateways)
         """HOST:PORT of each Thrift2 gateway."""
 
@@ -90,6 +93,8 @@ class HBase(ABC):
         more: Mapping[str, str] | None = None,
         more_core: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
+        more_jars: Sequence[Path] = (),
+        files: Mapping[str, str] | None = None,
         quick: bool = False,
         release: Path = NEWEST,
     ) -> RunningHBase:
@@ -104,6 +109,8 @@ class HBase(ABC):
             more_core: Settings for `core-site.xml`.
             java_options: Options of every JVM.
             release: Folder of the project that has its jars; the older one has no gateway.
+            more_jars: Folders of jars for the class path of all processes, behind HBase's own.
+            files: Further files of the configuration, contents by name.
             quick: Start sooner, at the price of what a JVM would optimise in the long run: for
                 tests, not for measurements.
 
@@ -119,9 +126,12 @@ class HBase(ABC):
             more=more or {},
             more_core=more_core or {},
             java_options=java_options,
+            more_jars=more_jars,
             quick=quick,
             release=release,
         )
+        for name, text in (files or {}).items():
+            (hbase.conf_dir / name).write_text(text)
         try:
             hbase.start_all()
         except BaseException:
@@ -247,6 +257,7 @@ class RunningHBase(HBase):
         more: Mapping[str, str],
         more_core: Mapping[str, str],
         java_options: Sequence[str],
+        more_jars: Sequence[Path],
         quick: bool,
         release: Path,
     ) -> None:
@@ -265,6 +276,7 @@ class RunningHBase(HBase):
             zookeeper=f"127.0.0.1:{port('zookeeper')}",
             conf_dir=settings.write_configuration(directory, site, more_core),
             jars=found,
+            more_jars=more_jars,
         )
         self._options = (*java_options, *(settings.QUICK_START if quick else ()))
         self._roles: dict[str, Role] = {}

@@ -79,7 +79,6 @@ def test_a_table_that_was_adopted_by_cell_loses_updates(level: str | None) -> No
     complaint = misadoption(table(OMIDS, **attributes))
     assert complaint is not None
     assert "`omidpy table adopt T --conflict-level row --apply`" in complaint
-    assert "conflict_level='row'" in complaint
     assert misadoption(table(STRANGE, **attributes)) is None
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import omidpy
+from compactor.check.findings import Kind
+from compactor.check.fsck import Check, CheckOptions
 from compactor.run.notes import notes_on
 from compactor.tables.adoption import adopt, plan_adoption
 from compactor.tables.ownership import Standing, judge, survey
@@ -20,7 +22,7 @@ from omidpy.base.tables import (
 from omidpy.cli import main
 from omidpy.cli.store.doctor import check_store
 from omidpy.cli.store.findings import Health, MisadoptedFinding
-from omidpy.errors import ConfigError, Fenced, StorageError, UsageError
+from omidpy.errors import ConfigError, Fenced, StorageError, UsageError, WriteConflict
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, TableId, TableSchema, Timestamp
@@ -124,6 +126,17 @@ def test_a_compaction_reports_it_and_holds_nothing_back(store: MemoryStore) -> N
     assert notes[0].startswith("table ORDERS was adopted with level cell, but Phoenix")
 
 
+def test_fsck_finds_it(store: MemoryStore) -> None:
+    """As a danger, with the command that mends it."""
+    adopt(store, plan_adoption(store, "ORDERS", COMMIT_TABLE), COMMIT_TABLE)
+    assert not Check(store, CheckOptions(settle_s=0), sleep=lambda _: None).run().findings
+    store.set_table_attributes("ORDERS", {CONFLICT_LEVEL_ATTRIBUTE: "cell"})
+    (found,) = Check(store, CheckOptions(settle_s=0), sleep=lambda _: None).run().findings
+    assert (found.kind, found.table) == (Kind.MISADOPTED, "ORDERS")
+    assert found.text().startswith("danger misadopted: ORDERS: was adopted with level cell")
+    assert "`omidpy table adopt ORDERS --conflict-level row --apply`" in found.text()
+
+
 def test_doctor_reports_it_and_adopting_once_more_mends_it(
     tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,10 +177,12 @@ def test_who_began_by_the_earlier_level_does_not_commit() -> None:
     adopt(client.store, plan, COMMIT_TABLE, oracle=client.oracle)
     with pytest.raises(Fenced):
         tx.commit()
-    after = client.tm.begin()
-    with pytest.raises(ConfigError, match="by row, this client by cell"):
-        after.table(TABLE)
-    after.rollback()
+    after, other = client.tm.begin(), client.tm.begin()
+    after.table(TABLE).put(b"r", {b"cf:q": b"v"})
+    other.table(TABLE).put(b"r", {b"cf:other": b"v"})
+    other.commit()
+    with pytest.raises(WriteConflict):
+        after.commit()
 
 
 def test_nobody_is_let_in_between_the_levels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
-"""A table is made again by its name, at the other conflict level, while clients remember the old.
+"""A table says by what its conflicts are detected, also one that was made again by its name.
 
 Two clients that disagree about the level see none of each other's conflicts, so that one of them
-would overwrite what the other has committed.
+would overwrite what the other has committed.  So each goes by the table's, whatever it makes tables
+with itself, and by no earlier table's that it remembers.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -16,14 +18,13 @@ from omidpy.base.tables import (
     CONFLICT_LEVEL_ATTRIBUTE,
     OMID_ENABLED,
 )
-from omidpy.errors import ConfigError, Fenced, OracleUnavailable
+from omidpy.errors import ConfigError, Fenced, OracleUnavailable, WriteConflict
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.oracle.base import Begun
+from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client, LossyOracle
-
-BY_ROW = r"detects conflicts by row, this client by cell; connect with conflict_level='row'"
 
 
 class SilentOracle(LossyOracle):
@@ -60,6 +61,16 @@ class Scene:
         self.by_row.drop_table(TABLE)
         self.by_row.create_table(TABLE, ["cf", "other"])
 
+    def meets(self, tx: Transaction, write: Callable[[], object] | None = None) -> None:
+        """See a transaction of the client by cell meet one that writes another cell of its row."""
+        other = self.by_row.begin()
+        other.table(TABLE).put(b"r", {b"cf:other": b"1"})
+        (write or (lambda: tx.table(TABLE).put(b"r", {b"cf:q": b"1"})))()
+        other.commit()
+        with pytest.raises(WriteConflict) as caught:
+            tx.commit()
+        assert [row for _, row, *_ in caught.value.cells] == [b"r"]
+
 
 @pytest.mark.parametrize("oracle", [LossyOracle, SilentOracle])
 def test_a_table_made_again_by_row_is_not_written_by_cell(oracle: type[LossyOracle]) -> None:
@@ -67,10 +78,43 @@ def test_a_table_made_again_by_row_is_not_written_by_cell(oracle: type[LossyOrac
     scene = Scene(oracle)
     scene.remember()
     scene.make_again()
-    tx = scene.by_cell.begin()
-    with pytest.raises(ConfigError, match=BY_ROW):
+    scene.meets(scene.by_cell.begin())
+
+
+def test_one_transaction_writes_tables_of_both_levels() -> None:
+    """Each entry of its write set is made as the table says."""
+    scene = Scene()
+    scene.by_row.create_table("rows", ["cf"])
+    for tm in (scene.by_cell, scene.by_row):
+        for column, is_refused in ((b"cf:q", True), (b"cf:other", False)):
+            first, second = tm.begin(), tm.begin()
+            first.table(TABLE).put(b"r", {b"cf:q": b"1"})
+            first.table("rows").put(b"mine", {b"cf:q": b"1"})
+            second.table("rows").put(b"yours", {b"cf:q": b"1"})
+            second.table(TABLE).put(b"r", {column: b"2"})
+            first.commit()
+            if is_refused:
+                with pytest.raises(WriteConflict):
+                    second.commit()
+            else:
+                second.commit()
+        first, second = tm.begin(), tm.begin()
+        first.table(TABLE).put(b"s", {b"cf:q": b"1"})
+        first.table("rows").put(b"r", {b"cf:q": b"1"})
+        second.table(TABLE).put(b"s", {b"cf:other": b"1"})
+        second.table("rows").put(b"r", {b"cf:other": b"1"})
+        first.commit()
+        with pytest.raises(WriteConflict) as caught:
+            second.commit()
+        assert {cell[:2] for cell in caught.value.cells} == {("rows", b"r")}
+
+
+def test_a_level_that_is_none_is_refused() -> None:
+    """A newer client may have made it; by another one the updates of both would be lost."""
+    scene = Scene()
+    scene.client.store.set_table_attributes(TABLE, {CONFLICT_LEVEL_ATTRIBUTE: "family"})
+    with scene.by_cell.begin() as tx, pytest.raises(ConfigError, match="by 'family', which is"):
         tx.table(TABLE)
-    tx.rollback()
 
 
 @pytest.mark.parametrize("oracle", [LossyOracle, SilentOracle])
@@ -94,13 +138,9 @@ def test_what_another_transaction_has_read_too_early_is_read_again() -> None:
     older = scene.by_cell.begin()
     older.table(TABLE)
     scene.make_again()
-    tx = scene.by_cell.begin()
-    with pytest.raises(ConfigError, match=BY_ROW):
-        tx.table(TABLE)
-    with pytest.raises(ConfigError, match=BY_ROW):
-        tx.table(TABLE)  # once more, for what it has found is no reason to trust the memory
+    scene.meets(scene.by_cell.begin())
+    scene.meets(scene.by_cell.begin())  # what the first has found is believed
     older.rollback()
-    tx.rollback()
 
 
 def test_a_worker_does_not_write_it_either() -> None:
@@ -108,11 +148,14 @@ def test_a_worker_does_not_write_it_either() -> None:
     scene = Scene()
     scene.remember()
     scene.make_again()
-    owner = scene.by_row.begin()
+    owner = scene.by_cell.begin()
     worker = scene.by_cell.resume(owner.token())
-    with pytest.raises(ConfigError, match=BY_ROW):
-        worker.table(TABLE)
-    owner.rollback()
+
+    def write() -> None:
+        worker.table(TABLE).put(b"r", {b"cf:q": b"1"})
+        owner.merge(worker.finish())
+
+    scene.meets(owner, write)
 
 
 def test_a_worker_asks_for_a_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,14 +186,16 @@ def test_asyncio_does_not_write_it_either() -> None:
 
     async def write() -> None:
         tm = aio.TransactionManager(scene.by_cell)
-        tx = await tm.begin()
         try:
+            tx = await tm.begin()
             await tx.table(TABLE).put(b"r", {b"cf:q": b"1"})
+            with scene.by_row.begin() as other:
+                other.table(TABLE).put(b"r", {b"cf:other": b"1"})
+            await tx.commit()
         finally:
-            await tx.rollback()
             tm.threads.close()
 
-    with pytest.raises(ConfigError, match=BY_ROW):
+    with pytest.raises(WriteConflict):
         asyncio.run(write())
 
 
@@ -162,10 +207,7 @@ def test_a_table_that_somebody_else_makes_in_its_place_is_read_anew() -> None:
     attributes = {COMMIT_TABLE_ATTRIBUTE: COMMIT_TABLE, CONFLICT_LEVEL_ATTRIBUTE: "row"}
     families = [FamilySchema(b"cf", {OMID_ENABLED: "true"})]
     scene.client.store.create_table(TableSchema(TABLE, families, attributes))
-    tx = scene.by_cell.begin()
-    with pytest.raises(ConfigError, match=BY_ROW):
-        tx.table(TABLE)
-    tx.rollback()
+    scene.meets(scene.by_cell.begin())
 
 
 def test_a_table_can_be_dropped_while_no_oracle_answers(caplog: pytest.LogCaptureFixture) -> None:

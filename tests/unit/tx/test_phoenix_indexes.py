@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,11 +11,12 @@ import pytest
 
 import omidpy
 from compactor.tables.adoption import adopt, plan_adoption
+from omidpy import aio
 from omidpy.base.clock import ManualClock
 from omidpy.base.tables import OMID_ENABLED
 from omidpy.cli.store.doctor import check_store
 from omidpy.cli.store.findings import Health, IndexedFinding
-from omidpy.errors import ConfigError, Fenced
+from omidpy.errors import ConfigError, Fenced, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, TableSchema
@@ -120,6 +122,42 @@ def test_a_worker_writes_it_as_little(store: Counting, tm: TransactionManager) -
             worker.table("PEOPLE").put(b"r", {b"0:q": b"v"})
         worker.table("OTHER").put(b"r", {b"0:q": b"v"})
         tx.merge(worker.finish())
+
+
+def test_who_writes_the_indexes_too_writes_both(store: Counting, tm: TransactionManager) -> None:
+    """And says so; who does not say so is refused in the same transaction."""
+    index(store)
+    store.lists = 0
+    with tm.begin() as tx:
+        for name in ("PEOPLE", "BY_TOWN"):
+            tx.table(name, phoenix_indexes="mine").put(b"r", {b"0:q": b"v"})
+        assert store.lists == 0
+        with pytest.raises(ConfigError, match="BY_TOWN"):
+            tx.table("PEOPLE").put(b"r", {b"0:q": b"w"})
+        worker = tm.resume(tx.token())
+        worker.table("PEOPLE", phoenix_indexes="mine").put(b"s", {b"0:q": b"v"})
+        tx.merge(worker.finish())
+    with tm.begin() as tx:
+        assert [key for key, _ in tx.table("PEOPLE").scan()] == [b"r", b"s"]
+        with pytest.raises(UsageError, match="phoenix_indexes='yours' is not 'mine'"):
+            tx.table("PEOPLE", phoenix_indexes="yours")
+
+
+def test_asyncio_hands_on_what_the_caller_says(store: Counting, tm: TransactionManager) -> None:
+    """The twin writes by the same table."""
+    index(store)
+
+    async def write() -> None:
+        twin = aio.TransactionManager(tm)
+        try:
+            async with await twin.begin() as tx:
+                await tx.table("PEOPLE", phoenix_indexes="mine").put(b"r", {b"0:q": b"v"})
+                with pytest.raises(ConfigError, match="BY_TOWN"):
+                    await tx.table("PEOPLE").put(b"r", {b"0:q": b"w"})
+        finally:
+            twin.threads.close()
+
+    asyncio.run(write())
 
 
 def test_it_is_written_again_when_the_index_has_gone(

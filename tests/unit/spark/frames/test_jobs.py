@@ -227,11 +227,11 @@ def test_a_write_set_that_the_oracle_would_refuse_is_refused(
     world.oracle.oracle.max_commit_cells = 20  # type: ignore[misc]  # of a model
     shape = Shape.of({"n": ("cf:n", "bigint"), "m": ("cf:m", "bigint")})
     if not is_refused:
-        jobs.check_size(world.tm.session, shape, rows, is_conflict_free=is_free)
+        jobs.check_size(world.tm.session, "t", shape, rows, is_conflict_free=is_free)
         return
     said = r"10 rows would be about 20 cells .* takes 19.*rows_per_transaction.*conflict='free'"
     with pytest.raises(UsageError, match=said):
-        jobs.check_size(world.tm.session, shape, rows, is_conflict_free=is_free)
+        jobs.check_size(world.tm.session, "t", shape, rows, is_conflict_free=is_free)
 
 
 def test_rows_are_written_in_several_transactions(world: JobWorld) -> None:

@@ -1,0 +1,54 @@
+"""What have Phoenix's clients and HBase's region servers to be set to, for an oracle of ours?
+
+Phoenix opens connections of its own in region servers, too: those that cannot reach the oracle stop
+compacting its tables.  So both sides have the same configuration file on their class path, and both
+read it when they start.
+
+Pure.
+
+Source: Phoenix 5.2.1 (`OmidTransactionProvider`), Omid 1.1.2 (`HBaseOmidClientConfiguration`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from omidpy.errors import UsageError
+
+CLIENT_CONFIGURATION: Final = "hbase-omid-client-config.yml"
+"""The file on the class path that tells Omid's client where the oracle is."""
+
+SERVER_SETTINGS: Final = {
+    "phoenix.transactions.enabled": "true",
+    "hbase.regionserver.wal.codec": "org.apache.hadoop.hbase.regionserver.wal.IndexedWALEditCodec",
+    # With it Phoenix judges the age of cells by their versions, which it takes for milliseconds,
+    # and HBase's major compactions free nothing.
+    "phoenix.table.ttl.enabled": "false",
+}
+"""What `hbase-site.xml` has to say, at servers and clients."""
+
+
+def client_configuration(oracle: str) -> str:
+    """Return the contents of the configuration file.
+
+    Args:
+        oracle: HOST:PORT, as clients and region servers reach it.
+
+    Raises:
+        UsageError: it is no such address.
+    """
+    host, _, port = oracle.rpartition(":")
+    if not host or not port.isdecimal() or any(one in oracle for one in "\"'\n,/"):
+        raise UsageError(f"{oracle!r} is no HOST:PORT of an oracle")
+    return (
+        "connectionType: !!org.apache.omid.tso.client.OmidClientConfiguration$ConnType DIRECT\n"
+        f'connectionString: "{oracle}"\n'
+    )
+
+
+def site_properties() -> str:
+    """Return the settings as properties of `hbase-site.xml`."""
+    return "\n".join(
+        f"<property><name>{name}</name><value>{value}</value></property>"
+        for name, value in SERVER_SETTINGS.items()
+    )
