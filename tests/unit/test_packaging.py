@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from omidpy.cli import main
+from tso.cli import main as serve
 
 ROOT: Final = Path(__file__).parents[2]
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -47,7 +48,22 @@ def test_the_command_says_its_version(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert not ended.value.code
-    assert capsys.readouterr().out == f"omidpy {PROJECT['project']['version']}\n"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"omidpy {PROJECT['project']['version']}"
+    assert {"python", "engine", "sqlite", "thriftpy2", "pyspark"} <= {
+        line.partition(" ")[0] for line in lines
+    }
+
+
+def test_the_server_says_the_same_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever runs both learns at a glance whether they are of one installation."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    ours = capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        serve(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == ours
 
 
 @pytest.mark.parametrize(
