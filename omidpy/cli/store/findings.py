@@ -93,8 +93,8 @@ class InstallationFinding:
         if self.health is Health.OK:
             return found
         return (
-            f"{found}: an oracle here decides all the same, and takes about ten times as long for "
-            "it; install a wheel, or install again where a C compiler and the headers of Python are"
+            f"{found}: an oracle here decides the same, and takes many times as long for it; "
+            "install a wheel, or install again where a C compiler and the headers of Python are"
         )
 
 
