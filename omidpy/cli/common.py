@@ -14,6 +14,7 @@ from omidpy.base.tables import CONTROL_TABLE
 from omidpy.base.words.printable import printable
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.format import check_format
 from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange
 from omidpy.opening import open_store
 from omidpy.storage.address import init_command
@@ -58,7 +59,8 @@ def opened(store_url: str, *, only_looks: bool = False) -> Iterator[Store]:
             that are missing read as empty, and a line on stderr says so.
 
     Raises:
-        ConfigError: no oracle has ever run on it, and nobody ran `omidpy init`.
+        ConfigError: no oracle has ever run on it, and nobody ran `omidpy init`; or a newer omidpy
+            has changed its form.
     """
     if store_url == "memory:":
         raise ConfigError("--store memory: is empty in every new process; name a file or a cluster")
@@ -71,6 +73,8 @@ def opened(store_url: str, *, only_looks: bool = False) -> Iterator[Store]:
             raise ConfigError(f"{store_url} has no table {missing[0]}; {remedy}")
         if missing:
             say(f"note: {store_url} has not been set up for omidpy; {remedy}", err=True)
+        if CONTROL_TABLE in existing:
+            check_format(store)
         yield cast("Store", _NotSetUp(store, missing)) if missing else store
     finally:
         store.close()
