@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
@@ -155,10 +156,12 @@ def _copies(path: Path, directory: Path) -> list[Result]:
     size_mib = _bytes(path) / 2**20
     results = []
     backup, restored = directory / "capacity.backup", directory / "restored.db"
-    for name, copy in (
-        ("backup", lambda: admin.backup(f"sqlite:///{path}", backup)),
-        ("restore", lambda: admin.restore(backup, f"sqlite:///{restored}")),
-    ):
+    url = f"sqlite:///{path}"
+    copies: dict[str, Callable[[], object]] = {
+        "backup": lambda: admin.backup(url, backup),
+        "restore": lambda: admin.restore(backup, f"sqlite:///{restored}"),
+    }
+    for name, copy in copies.items():
         began_s = time.perf_counter()
         copy()
         took_s = time.perf_counter() - began_s

@@ -101,7 +101,10 @@ def _fragment(clone: Path) -> None:
 
 
 def _tagged(version: str) -> Callable[[Path], None]:
-    return lambda clone: [git(clone, "tag", f"v{version}"), None][1]
+    def tag(clone: Path) -> None:
+        git(clone, "tag", f"v{version}")
+
+    return tag
 
 
 def _replaced(name: str, old: str, new: str) -> Callable[[Path], None]:

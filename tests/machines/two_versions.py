@@ -238,7 +238,7 @@ def _ended(process: subprocess.Popen[str]) -> str:
         process.kill()
         process.communicate()
         raise
-    assert process.returncode == 0, f"{process.args}\n{printed}{errors}"
+    assert process.returncode == 0, f"{process.args!r}\n{printed}{errors}"
     return printed
 
 
