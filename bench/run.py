@@ -64,7 +64,7 @@ WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
     "capacity": lambda directory, quick: (
         capacity.measure(directory, connections=2, tables=2, transactions=2)
         if quick
-        else capacity.measure(directory, connections=500, tables=500, transactions=5000)
+        else capacity.measure(directory, connections=500, tables=200, transactions=2000)
     ),
     "exports": lambda directory, quick: exports.measure(
         directory, transactions=2 if quick else 300, lone=1 if quick else 20

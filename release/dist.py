@@ -168,7 +168,8 @@ def use(archive: Path, python: str, *, has_compiler: bool) -> None:
         if not Path(where.strip()).is_relative_to(place):
             raise DistError(f"{archive.name} on {python}: what ran is {where.strip()}")
         try:
-            run_readme(own, directory, environment(place))
+            # Without making errors of warnings: Python 3.12.1 warns of its own SQLite in vain.
+            run_readme(own, directory, environment(place), flags=())
         except AssertionError as error:
             raise DistError(f"{archive.name} on {python}: README: {error}") from error
         command = [str(place / "bin" / "omidpy"), "verify", "--store", "sqlite:///verified.db"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -31,7 +31,12 @@ def blocks() -> Iterator[Block]:
         yield Block(match[1], match[2], text.count("\n", 0, match.start()) + 1)
 
 
-def run_readme(python: Path, directory: Path, environment: Mapping[str, str]) -> None:
+def run_readme(
+    python: Path,
+    directory: Path,
+    environment: Mapping[str, str],
+    flags: Sequence[str] = ("-W", "error"),
+) -> None:
     """Run the README's examples; the first that fails or prints something else raises.
 
     Python blocks run as scripts, and print what the `text` block after them says.  The lines of
@@ -41,6 +46,7 @@ def run_readme(python: Path, directory: Path, environment: Mapping[str, str]) ->
         python: Runs the scripts.
         directory: An empty folder to run in.
         environment: Where the commands are found.
+        flags: What Python is told; by default a warning fails.
 
     Raises:
         AssertionError: the README promises something else.
@@ -51,7 +57,7 @@ def run_readme(python: Path, directory: Path, environment: Mapping[str, str]) ->
         for language, text, line in blocks():
             source = text.replace(PORT, port)
             if language == "python":
-                command = [str(python), "-W", "error", "-c", source]
+                command = [str(python), *flags, "-c", source]
                 printed = _run(command, directory, environment)
             elif language == "text":
                 assert printed == text, f"README.md:{line}"
