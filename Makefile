@@ -24,7 +24,7 @@ RECORD ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup lint test quick simulate nightly demo bench docs clean
+.PHONY: help setup lint test quick simulate nightly demo bench docs dist changelog release clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -72,6 +72,15 @@ bench: setup  ## measure, and write bench/results/<date>-<commit>.json
 # All pages are read each time (-E): of those that are not, the search would forget the index entries.
 docs: setup  ## build the documentation into site/; a broken link fails
 	@$(BIN)/python -m sphinx -q -W -E --keep-going -b html -d build/doctrees docs site
+
+dist: setup  ## build wheel and source distribution, and try each on every Python; PYTHON=path for one
+	@$(BIN)/python -m release.dist $(if $(PYTHON),--python $(PYTHON))
+
+changelog: $(STAMP)  ## put the fragments of docs/changes into their chapter of CHANGELOG.md
+	@$(BIN)/python -m release.changelog
+
+release: setup  ## check, build, try, describe and tag a release; pushes nothing
+	@$(BIN)/python -m release.cut $(if $(PYTHON),--python $(PYTHON))
 
 clean:  ## remove what builds and runs left; .venv stays
 	rm -rf build dist site *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \

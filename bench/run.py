@@ -21,6 +21,7 @@ from bench.measure import Document, Result, commit_id, describe_machine, today
 from bench.workloads import (
     aborts,
     attacks,
+    capacity,
     compaction,
     exports,
     latency,
@@ -59,6 +60,11 @@ WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
         aborts.measure(directory, keys=1000, transactions=2000)
         if quick
         else aborts.measure(directory, transactions=1_000_000)
+    ),
+    "capacity": lambda directory, quick: (
+        capacity.measure(directory, connections=2, tables=2, transactions=2)
+        if quick
+        else capacity.measure(directory, connections=500, tables=200, transactions=2000)
     ),
     "exports": lambda directory, quick: exports.measure(
         directory, transactions=2 if quick else 300, lone=1 if quick else 20

@@ -13,6 +13,7 @@ The oracle is the package `tso`, the nightly job the package `compactor`; neithe
 from __future__ import annotations
 
 from omidpy import codec, errors
+from omidpy.base.installation import VERSION
 from omidpy.connect import connect
 from omidpy.errors import (
     AlreadyCommitted,
@@ -60,7 +61,7 @@ from omidpy.reading.changes.change import Change, ChangeKind
 from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.tx.transaction import Transaction
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Aborted",

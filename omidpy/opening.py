@@ -118,6 +118,8 @@ def open_oracle(store: Store, tso: str, *, client: int | None = None) -> Oracle:
 
 
 def _check_set_up(store: Store) -> None:
+    from omidpy.facts.format import check_format  # noqa: PLC0415 - only if an oracle is asked
+
     try:
         store.schema(CONTROL_TABLE)
     except NoSuchTable as error:
@@ -125,3 +127,4 @@ def _check_set_up(store: Store) -> None:
             f"the store {store.url} has not been set up; run {init_command(store.url)}, or "
             f"start {server_command(store.url)}"
         ) from error
+    check_format(store)

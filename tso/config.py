@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from omidpy.base.events import TEXT, check_format
+from omidpy.base.installation import versions, versions_text
 from omidpy.base.words.choices import words_of
 from omidpy.base.words.durations import EXAMPLES, duration_ms
 from omidpy.base.words.sizes import EXAMPLES as EXAMPLE_SIZES
@@ -29,7 +30,7 @@ from omidpy.storage.address import sqlite_path
 from omidpy.storage.hbase import address as hbase
 from omidpy.storage.hbase.native import address as direct
 from tso.choices import CHECK_CONFIG, DEFAULT_LISTEN, MODES, ORACLE, STORE_LEASE
-from tso.core.engine import map_capacity
+from tso.core.engine import is_compiled, map_capacity
 from tso.core.settings import (
     DEFAULT_MAP_SIZE,
     DEFAULT_TIMESTAMPS,
@@ -160,6 +161,13 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Every flag is also a TSO_... environment variable and a key of the --config file.",
         allow_abbrev=False,
     )
+    parser.add_argument(
+        "--version",
+        action=_ShowVersions,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="show the versions of tso-server and of what it runs on, and exit",
+    )
     for one in ORACLE:
         # Without defaults: what a flag does not say the environment or the file may.
         if one.metavar is None:
@@ -167,6 +175,14 @@ def _parser() -> argparse.ArgumentParser:
         else:
             parser.add_argument(f"--{one.name}", metavar=one.metavar, help=one.help)
     return parser
+
+
+class _ShowVersions(argparse.Action):
+    """Prints what is installed; argparse's own joins the lines."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(versions_text(versions(engine_is_compiled=is_compiled())))
+        parser.exit()
 
 
 def _read_file(path: Path) -> dict[str, Any]:

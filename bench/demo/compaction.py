@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from bench.processes import ROOT
+from omidpy.base.installation import install_hint
 from omidpy.manager import TransactionManager
 
 GRACE: Final = "2s"
@@ -112,5 +113,5 @@ def _spark_submit() -> Path:
     beside = Path(sys.executable).parent / "spark-submit"
     found = beside if beside.exists() else shutil.which("spark-submit")
     if found is None:
-        raise RuntimeError("spark-submit is missing: pip install 'omidpy[spark]', or make demo")
+        raise RuntimeError(f"spark-submit is missing: {install_hint('spark')}, or make demo")
     return Path(found)

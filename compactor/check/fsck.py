@@ -51,6 +51,7 @@ from omidpy.facts.commit_table import (
     read_low_watermark,
 )
 from omidpy.facts.control import ControlTable
+from omidpy.facts.format import check_format
 from omidpy.facts.plain_versions import presumed_plain
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import (
@@ -144,12 +145,14 @@ class Check:
         """Look at everything, look again at what seems wrong, and mend it if that was asked for.
 
         Raises:
-            ConfigError: the oracle does not record its timestamps, so that nothing can be judged.
+            ConfigError: the oracle does not record its timestamps, so that nothing can be judged;
+                or the store's facts are of a newer form.
             UsageError: the options name a table that is not ours.
 
         Cost: reads every version of every table of ours up to L, and the commit table; 1 commit
         table get for a page with unhealed cells; 1 get and 1 commit table get for 100 suspects.
         """
+        check_format(self.store)
         if not self.check_singletons():
             return self.report()
         # In this order: L is at or above everything that was relied on before.

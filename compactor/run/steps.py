@@ -66,6 +66,7 @@ from omidpy.facts.commit_table import (
     read_low_watermark,
 )
 from omidpy.facts.control import ControlTable
+from omidpy.facts.format import check_format
 from omidpy.facts.plain_versions import presumed_plain
 from omidpy.facts.questions import Question, Questions
 from omidpy.facts.watermarks import Claim, Watermarks
@@ -134,7 +135,7 @@ class CompactionParts(Work):
     # -- steps 1 and 2: what is known ----------------------------------------------------------
 
     def check_system_tables(self) -> None:
-        """Refuse a store in which no oracle has ever run, and names of tables that do not exist.
+        """Refuse a store where no oracle has run, a newer form, and names of no tables.
 
         A typo would leave a table out unnoticed.
         """
@@ -145,6 +146,7 @@ class CompactionParts(Work):
                     f"{self.store.url} has no table {table}; run `omidpy init`, or start "
                     "tso-server on it, or check the address"
                 )
+        check_format(self.store)
         given = self.options.exclude | (self.options.tables or frozenset())
         given |= self.options.table_options.keys()
         if unknown := sorted(given - existing):

@@ -39,6 +39,7 @@ from compactor.shell.command import (
 )
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.events import FORMS, JSON, TEXT, check_format, configure
+from omidpy.base.installation import install_hint
 from omidpy.base.schema.compaction_choices import COMPACTION
 from omidpy.base.stages import described
 from omidpy.base.words.choices import add_choices
@@ -162,8 +163,8 @@ def spark_context() -> SparkContext:
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
-            "pyspark is not installed; run pip install 'omidpy[spark]', or compact a small store "
-            "with `omidpy compact`"
+            f"pyspark is not installed; run {install_hint('spark')}, or compact a small store with "
+            "`omidpy compact`"
         ) from error
     conf = SparkConf()
     for key, value in defaults(conf).items():

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from compactor.report import RunRecord
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, UsageError
 
 
@@ -20,7 +21,7 @@ def plot_runs(runs: Sequence[RunRecord], path: Path) -> None:
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigError("matplotlib is not installed; run pip install 'omidpy[demo]'") from error
+        raise ConfigError(f"matplotlib is not installed; run {install_hint('demo')}") from error
     drawn = [(run, run.report) for run in runs if run.report is not None]
     if not drawn:
         raise UsageError("no finished run is recorded yet; run `omidpy compact` first")

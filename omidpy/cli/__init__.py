@@ -5,7 +5,8 @@
             compact [run]|history|show|plot |
             fate [list]|summary|status|wait|cancel|fail|delete|dump|run |
             export create|run|once|status|lag|peek|dlq|replay|drop |
-            committers uploads|plan|published|verify | export-snapshot | console
+             committers uploads|plan|published|verify | export-snapshot | console |
+             completion bash|zsh|fish
 
 Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and, but for `console`,
 `--json`; one that asks no oracle does not offer `--tso`.  Exit codes: 0 done, 1 failed, 2 usage or
@@ -38,12 +39,14 @@ _OF_PUBLISHED: Final = frozenset({"show", "list", "sweep", "--help"})
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     from omidpy.cli.app import NOUNS, tree  # noqa: PLC0415 - `import omidpy.cli` stays light
+    from omidpy.cli.completion import typed  # noqa: PLC0415 - see above
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Each try of kazoo's would be a line before the one that says what failed.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:
-        noun = words[0] if words and words[0] in (*NOUNS, "--version") else None
+        begun = words if (asked := typed()) is None else asked
+        noun = begun[0] if begun and begun[0] in (*NOUNS, "--version") else None
         tree(noun)(args=_with_verb(words), prog_name="omidpy")
     except OmidError as error:
         print(printable(f"error: {error}"), file=sys.stderr)

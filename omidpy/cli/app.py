@@ -12,7 +12,7 @@ from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from omidpy import __version__
+from omidpy.base.installation import versions, versions_text
 from omidpy.cli.common import say
 
 
@@ -35,6 +35,7 @@ NOUNS: Final[Mapping[str, Noun]] = {
     "verify": Noun("store.verify", "verify"),
     "export-snapshot": Noun("files.export_snapshot", "export_snapshot"),
     "console": Noun("console", "console"),
+    "completion": Noun("completion", "completion"),
     "fsck": Noun("store.fsck"),
     "table": Noun("tables.table"),
     "commit-table": Noun("compaction.commit_table"),
@@ -68,7 +69,9 @@ def tree(word: str | None = None) -> typer.Typer:
 
 def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it so
     if is_asked:
-        say(f"omidpy {__version__}")
+        from tso.core.engine import is_compiled  # noqa: PLC0415 - only here
+
+        say(versions_text(versions(engine_is_compiled=is_compiled())))
         raise typer.Exit
 
 
@@ -76,7 +79,12 @@ def omidpy(
     *,
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version."),
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Show the versions of omidpy and of what it runs on.",
+        ),
     ] = False,
 ) -> None:
     """Transactions for HBase and for one file: look after a store."""

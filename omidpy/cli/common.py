@@ -78,7 +78,8 @@ def opened(store_url: str, *, only_looks: bool = False) -> Iterator[Store]:
             that are missing read as empty, and a line on stderr says so.
 
     Raises:
-        ConfigError: no oracle has ever run on it, and nobody ran `omidpy init`.
+        ConfigError: no oracle has ever run on it, and nobody ran `omidpy init`; or a newer omidpy
+            has changed its form.
     """
     if store_url == "memory:":
         raise ConfigError("--store memory: is empty in every new process; name a file or a cluster")

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.codec import Codec
 from omidpy.committers.choice import committer
 from omidpy.committers.places import partition_folder
@@ -256,5 +257,5 @@ def _pyarrow() -> Any:
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigError("exporting needs pyarrow: pip install 'omidpy[s3]'") from error
+        raise ConfigError(f"exporting needs pyarrow: {install_hint('s3')}") from error
     return pa

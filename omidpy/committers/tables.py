@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.committers.places import partition_folder
 from omidpy.committers.protocol import Attempt, TaskFile
 from omidpy.errors import ConfigError, UsageError
@@ -298,6 +299,6 @@ def _pyarrow() -> Any:
         import pyarrow as pa  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
-            "writing tables needs pyarrow, which is not installed; run `pip install 'omidpy[s3]'`"
+            f"writing tables needs pyarrow, which is not installed; run `{install_hint('s3')}`"
         ) from error
     return pa

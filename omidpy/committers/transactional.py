@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.clock import SystemClock
+from omidpy.base.installation import install_hint
 from omidpy.base.tables import PUBLISHED_TABLE
 from omidpy.committers.choice import CONFLICTS, committer, object_store
 from omidpy.committers.contents import manifests
@@ -221,7 +222,7 @@ def _table(one: object) -> object:
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigError("publishing tables needs pyarrow: pip install 'omidpy[s3]'") from error
+        raise ConfigError(f"publishing tables needs pyarrow: {install_hint('s3')}") from error
     if module == "pandas":
         return pa.Table.from_pandas(one)
     return pa.table(one) if hasattr(one, "__arrow_c_stream__") else one

@@ -10,6 +10,7 @@ another kind, and described where they are written.
 
 The rows, by the module that owns them:
 
+    format                                                       format.py
     low-watermark  epoch  first-timestamp  sample/...  lease     the oracle (tso)
     adopted-ceiling                                              the oracle (tso), beside Omid's
     writer-key                                                   writers.py

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from omidpy.base.cells import decode_long
+from omidpy.base.installation import install_hint
 from omidpy.base.words.durations import duration_ms
 from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
 from omidpy.model import Timestamp
@@ -321,7 +322,7 @@ def require_kazoo() -> None:
         import kazoo.client  # noqa: F401, PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
-            f"addresses {SCHEME}... need the ZooKeeper client: pip install 'omidpy[zk]'"
+            f"addresses {SCHEME}... need the ZooKeeper client: {install_hint('zk')}"
         ) from error
 
 

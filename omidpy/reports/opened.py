@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.format import check_format
 from omidpy.model import KeyRange
 from omidpy.storage.base import Row, Store
 
@@ -18,7 +19,14 @@ def missing_tables(store: Store) -> list[str]:
 
 
 def as_set_up(store: Store, missing: Collection[str]) -> Store:
-    """Return a store in which the system tables that are missing read as empty."""
+    """Return a store in which the system tables that are missing read as empty.
+
+    Raises:
+        ConfigError: a newer omidpy has changed its form.
+
+    Cost: 1 get.
+    """
+    check_format(store)
     return cast("Store", _NotSetUp(store, missing)) if missing else store
 
 

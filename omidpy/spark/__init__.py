@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.spark.exporting import export_once
 
@@ -33,7 +34,7 @@ def __getattr__(name: str) -> Any:
         from omidpy.spark.frames import sessions  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
-            f"DataFrames of tables need pyspark 4.1 or newer ({error}): pip install 'omidpy[spark]'"
+            f"DataFrames of tables need pyspark 4.1 or newer ({error}): {install_hint('spark')}"
         ) from error
     return getattr(sessions, name)
 
@@ -60,8 +61,8 @@ def register(spark: SparkSession) -> None:
         from omidpy.spark.export_stream import ExportSource  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
-            f"omidpy reads changes and export queues in Spark 4.2 or newer ({error}): pip install "
-            "'omidpy[spark]'"
+            f"omidpy reads changes and export queues in Spark 4.2 or newer ({error}): "
+            f"{install_hint('spark')}"
         ) from error
     spark.dataSource.register(ExportSource)
 

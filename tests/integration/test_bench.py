@@ -29,6 +29,9 @@ def test_every_workload_runs_and_leaves_a_result_file(tmp_path: Path) -> None:
         "aborts, map of 20000 writes, over the exact map's",
         "begin and commit during frames that do not end",
         "recovery after frames that do not end",
+        "tso-server, each connected client",
+        "disk, of a dead client",
+        "restore",
         "entries drained, embedded",
         "entry of another process on its way, tso-server",
     ):

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from bench.processes import ROOT, tso_server
+from bench.wire import builds
 from bench.wire.__main__ import DURABLE_LOADS, LOADS, WireDocument, main
 from bench.wire.load import Load, generate
 from bench.wire.oracles import OURS
+from tests.machines import engines
 
 
 @pytest.mark.integration
@@ -55,3 +57,15 @@ def test_every_load_is_measured(
     assert all(one.per_processor_s and one.p50_ms for one in document.measured)
     assert len(document.ratios) == (len(LOADS) if is_compared else 0)
     assert {ratio.over for ratio in document.ratios} == oracles - {OURS}
+
+
+@pytest.mark.parametrize("form", ["compiled", "interpreted"])
+def test_a_build_of_the_engine_is_measured(form: str) -> None:
+    """A form that refused what it is given would be quick, and tell nothing."""
+    engine = engines.interpreted_engine()
+    if form == "compiled":
+        if (found := engines.compiled_engine()) is None:
+            pytest.skip("Cython or a C compiler is missing: install gcc and cython")
+        engine = found
+    assert builds.run_us(engine, 2 * builds.RUN) > 0
+    assert builds.single_us(engine, 10) > 0

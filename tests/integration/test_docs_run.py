@@ -60,6 +60,34 @@ def test_the_code_of_a_page_about_s3_runs_as_printed(
         run.run()
 
 
+@pytest.mark.integration
+def test_the_page_about_tls_runs_on_the_newest_python(tmp_path: Path) -> None:
+    """From 3.13 on Python looks more closely at certificates, so that old recipes fail there."""
+    newest = ROOT / ".venv-newest" / "bin" / "python"
+    if not newest.exists():
+        pytest.skip("there is no newer Python: install one and run make setup")
+    with PageRun(ROOT / "docs" / "guide" / "tls.md", tmp_path, python=str(newest)) as run:
+        run.run()
+
+
+@pytest.mark.integration
+def test_a_server_that_cannot_read_its_files_again_is_told(tmp_path: Path) -> None:
+    """Certificates would stay the old ones, and a page go on as if they were new."""
+    (tmp_path / "x.pem").write_text("nonsense")
+    lines = [
+        "$ openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=a -keyout k.pem -out c.pem",
+        "$ cat c.pem k.pem > s.pem",
+        "$ tso-server --store sqlite:///s.db --listen 127.0.0.1:24758 --tls-cert s.pem &",
+        "$ kill -HUP %1",
+        "$ cp x.pem s.pem",
+        "$ kill -HUP %1",
+    ]
+    page = tmp_path / "planted.md"
+    page.write_text("```console\n" + "\n".join(lines) + "\n```\n")
+    with PageRun(page, tmp_path) as run, pytest.raises(AssertionError, match="tls-not-reloaded"):
+        run.run()
+
+
 def test_there_are_pages_that_run() -> None:
     """The test above passes for a page without blocks, and for no page at all."""
     names = {str(page.relative_to(ROOT / "docs")) for page in PAGES_WITH_CODE}

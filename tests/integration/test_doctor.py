@@ -18,6 +18,7 @@ import pytest
 from thriftpy2.thrift import TApplicationException
 
 from compactor.tables.ownership import set_ignored
+from omidpy.base.installation import install_hint
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
 from omidpy.cli.store.doctor import clock_finding
@@ -227,7 +228,7 @@ def test_an_address_of_a_store_that_speaks_otherwise_is_corrected(examine: Repor
     assert "framed transport" in checks[0]["detail"]
     assert f"use 'hbase+thrift2://127.0.0.1:{gateway.port}?transport=framed" in checks[0]["detail"]
     assert (checks[0]["is_as_addressed"], checks[0]["problem"]) == (False, None)
-    assert [check["name"] for check in checks[1:]] == ["store"]
+    assert [check["name"] for check in checks[1:]] == ["store", "installation"]
 
 
 def test_a_road_with_servers_out_of_reach_is_closed(
@@ -286,7 +287,7 @@ def test_without_the_extra_its_name_is_told(use: str) -> None:
     script = f"import sys; sys.modules['thriftpy2'] = None; from omidpy.cli import main; {use}"
     run = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True)
     assert run.returncode == 2
-    assert b"pip install 'omidpy[hbase]'" in run.stderr
+    assert install_hint("hbase").encode() in run.stderr
 
 
 # -- stores ----------------------------------------------------------------------------------------
@@ -305,6 +306,27 @@ def test_a_store_that_was_not_set_up_is_told_how(examine: Report, tmp_path: Path
     assert code == 1
     assert f"omidpy init --store {url}" in by_name(checks)["system tables"]["detail"]
     assert "lease" not in by_name(checks), "there is nowhere to look"
+
+
+@pytest.mark.parametrize(("is_compiled", "verdict"), [(True, "ok"), (False, "warning")])
+def test_an_engine_that_is_not_compiled_is_told(
+    examine: Report,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_compiled: bool,
+    verdict: str,
+) -> None:
+    """It decides the same, only slower, so that nobody would notice before the load is there."""
+    monkeypatch.setattr("tso.core.engine.is_compiled", lambda: is_compiled)
+    url = f"sqlite:///{tmp_path / 's.db'}"
+    with pytest.raises(SystemExit):
+        main(("init", "--store", url))
+    code, checks = examine("--store", url)
+    found = by_name(checks)["installation"]
+    assert (code, found["verdict"]) == (0, verdict)
+    assert found["engine"] == ("compiled" if is_compiled else "interpreted")
+    assert ("C compiler" in found["detail"]) is not is_compiled
 
 
 def test_a_store_without_an_oracle_is_healthy(examine: Report, tmp_path: Path) -> None:

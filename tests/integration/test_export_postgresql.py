@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from omidpy.base.installation import install_hint
 from omidpy.connect import connect
 from omidpy.errors import ConfigError, ExportError, UsageError
 from omidpy.recipes.export_queue import Deposed, ExportQueue, Mark, Retry, Share
@@ -273,5 +275,5 @@ def test_mistakes_are_named(postgresql: Postgresql, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ConfigError, match="postgresql://user@host"):
         PostgresqlSink(f"{postgresql.url}?nonsense=1")
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ConfigError, match=r"pip install 'omidpy\[postgresql\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_hint("postgresql"))):
         PostgresqlSink(postgresql.url)

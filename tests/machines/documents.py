@@ -7,7 +7,8 @@ A fenced block does what its language says:
     console    each line after `$ ` is a command, and what follows is what it prints
     toml       a file, see below
 
-A command that ends with `&` runs on behind the page, and `kill %1` ends the first such command.
+A command that ends with `&` runs on behind the page, and `kill %1` ends the first such command;
+`kill -HUP %1` lets it read its files again, and fails if it says that it could not.
 `export NAME=VALUE` holds for every later command.  A
 comment on the line above a block changes its meaning: `<!-- file: NAME -->` writes the block to a
 file, `<!-- not run: REASON -->` leaves it alone.
@@ -39,6 +40,9 @@ DEADLINE_S: Final = 120.0
 
 READY: Final = ("listening on ", "standby ")
 """How a line of stderr begins by which a server says that it is where it wants to be."""
+
+RELOADED: Final = re.compile(r"tls-reloaded|tls-not-reloaded|nothing-to-reload")
+"""What a server says once it has read its files again, or could not."""
 
 PORTS: Final = ("24758", "24759", "24760")
 """Ports that pages print; each page gets free ones instead."""
@@ -107,7 +111,12 @@ class PageRun:
     """One page while it runs.  Whatever it started is gone when the `with` block ends."""
 
     def __init__(
-        self, page: Path, directory: Path, *, addresses: Mapping[str, str] | None = None
+        self,
+        page: Path,
+        directory: Path,
+        *,
+        addresses: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
         """Prepare to run a page.
 
@@ -115,6 +124,7 @@ class PageRun:
             page: What to run.
             directory: An empty folder to run it in.
             addresses: What the page calls servers, and where they are.
+            python: Runs what is Python, and has the commands beside it.
         """
         self._page = page
         self._directory = directory
@@ -123,7 +133,8 @@ class PageRun:
         self._real = {**{port: str(ports.port(port)) for port in PORTS}, **(addresses or {})}
         names = sorted(self._real, key=len, reverse=True)  # `omid:24758` before `24758`
         self._printed_address = re.compile("|".join(map(re.escape, names)))
-        self._environment = environment()
+        self._python = python
+        self._environment = environment(python)
         self._stack = ExitStack()
         self._stack.callback(ports.close)
         self._background: list[Server] = []
@@ -164,7 +175,7 @@ class PageRun:
     def _run_python(self, block: Block, text: str) -> str:
         if self._interpreter is None:
             self._interpreter = subprocess.Popen(
-                [sys.executable, "-W", "error", "-c", _INTERPRETER],
+                [self._python, "-W", "error", "-c", _INTERPRETER],
                 cwd=self._directory,
                 env=self._environment,
                 stdin=subprocess.PIPE,
@@ -196,7 +207,11 @@ class PageRun:
                 self._environment[variable[1]] = variable[2]
                 continue
             if job := re.fullmatch(r"kill (?:-(\w+) )?%(\d+)", command):
-                self._background[int(job[2]) - 1].kill(job[1] or "TERM")
+                server = self._background[int(job[2]) - 1]
+                if job[1] != "HUP":
+                    server.kill(job[1] or "TERM")
+                elif not server.reload():
+                    self._fail(block, f"{command}: not read:\n{server.said()}")
                 continue
             result = subprocess.run(
                 command,
@@ -266,6 +281,14 @@ class Server:
         subprocess.run(["kill", f"-{signal_name}", str(self._process.pid)], check=True)
         self._process.wait(DEADLINE_S)
 
+    def reload(self) -> bool:
+        """Let it read its files again, and wait until it has; False if it could not."""
+        subprocess.run(["kill", "-HUP", str(self._process.pid)], check=True)
+        while line := self._news.get(timeout=DEADLINE_S):
+            if RELOADED.search(line):
+                return "not-reloaded" not in line
+        return False
+
     def end(self) -> None:
         """End it, however it is."""
         self._process.kill()
@@ -283,7 +306,7 @@ def _end(interpreter: subprocess.Popen[str]) -> None:
     interpreter.stdout.close()
 
 
-def environment() -> dict[str, str]:
-    """Return an environment with the commands of this Python, and the packages of this checkout."""
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+def environment(python: str = sys.executable) -> dict[str, str]:
+    """Return an environment with the commands of a Python, and the packages of this checkout."""
+    path = os.pathsep.join((str(Path(python).parent), os.environ["PATH"]))
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}

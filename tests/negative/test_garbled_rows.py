@@ -91,6 +91,7 @@ KINDS: Final = {
 ELSEWHERE: Final = {
     "ASKED_PREFIX": "for people, written anew by each run; tests/unit/compactor/test_pruning*",
     "DESCRIBED_PREFIX": "on HBase alone; tests/unit/storage",
+    "FORMAT_FACT": "nobody writes it yet; tests/unit/facts/test_format.py",
     "IGNORED_PREFIX": "tests/contract/test_compaction_obstacles.py",
     "KEYS_PREFIX": "that it is there is all it says; tests/unit/tx/test_idempotency_keys.py",
     "LOW_WATERMARK_ROW": "beside Omid alone; tests/unit/compactor/test_singletons.py",

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from omidpy.cli import main
+from tso.cli import main as serve
 
 ROOT: Final = Path(__file__).parents[2]
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -47,7 +48,22 @@ def test_the_command_says_its_version(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert not ended.value.code
-    assert capsys.readouterr().out == f"omidpy {PROJECT['project']['version']}\n"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"omidpy {PROJECT['project']['version']}"
+    assert {"python", "engine", "sqlite", "thriftpy2", "pyspark"} <= {
+        line.partition(" ")[0] for line in lines
+    }
+
+
+def test_the_server_says_the_same_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever runs both learns at a glance whether they are of one installation."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    ours = capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        serve(["--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out == ours
 
 
 @pytest.mark.parametrize(
@@ -67,7 +83,40 @@ def test_extras_and_groups_are_those_that_something_uses() -> None:
     kinds = {"hbase", "spark", "zk", "kerberos", *sinks, "s3", "delta", "console", "fast", "otel"}
     kinds |= {"demo"}
     assert set(extras) == kinds
-    assert set(PROJECT["dependency-groups"]) == {"test", "bench", "dev", "docs"}
+    assert set(PROJECT["dependency-groups"]) == {"test", "bench", "dev", "docs", "release"}
+
+
+def test_a_hint_names_an_extra_that_is_there() -> None:
+    """It is shown to somebody who lacks something, and would then find that out twice."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    found = {
+        extra
+        for name, text in tracked_texts().items()
+        if name.endswith(".py") and not name.startswith("tests/")
+        for words in re.findall(r"install_hint\(([^*)]+)\)", text)
+        for extra in re.findall(r"[\"'](\w+)[\"']", words)
+    }
+    assert {"hbase", "zk", "spark", "s3", "demo"} <= found <= set(extras)
+
+
+def test_nobody_is_told_to_install_what_is_on_no_index() -> None:
+    """`install_hint` knows where this omidpy came from, and a page cannot."""
+    told = re.compile(r"pip install [^\n]*omidpy\[")
+    allowed = {"docs/decisions/0069-packages-without-an-index.md"}
+    found = [
+        name
+        for name, text in tracked_texts().items()
+        if told.search(text) and not name.startswith("tests/") and name not in allowed
+    ]
+    assert found == []
+
+
+def test_the_page_of_extras_lists_those_that_are_there() -> None:
+    """With what each brings."""
+    page = (ROOT / "docs" / "guide" / "install.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`[a-z0-9`, ]+`) \|", page, flags=re.MULTILINE)
+    shown = [extra for row in rows for extra in re.findall(r"`(\w+)`", row)]
+    assert sorted(shown) == sorted(PROJECT["project"]["optional-dependencies"])
 
 
 def test_every_ruff_exception_says_why() -> None:

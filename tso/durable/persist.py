@@ -74,6 +74,7 @@ from omidpy.facts.commit_table import (
     read_java_low_watermark,
 )
 from omidpy.facts.control import ControlTable
+from omidpy.facts.format import check_format
 from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
 from omidpy.facts.witnesses import witness_state
 from omidpy.facts.writers import make_writer_key
@@ -182,10 +183,12 @@ class StorePersistence:
         longer do so; then epoch and low watermark are what the ceiling was.
 
         Raises:
-            ConfigError: the wall clock is absurd, or the store's timestamps were lost.
+            ConfigError: the wall clock is absurd, the store's timestamps were lost, or it has
+                a newer form.
             LeaseLost: another oracle moved the ceiling meanwhile, or has the lease by now.
         """
         self._lease.check()
+        check_format(self._store)
         omid_ceiling = self._omid_ceiling() or 0
         if omid_ceiling:
             logger.warning(

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from omidpy import codec
+from omidpy.base.installation import install_hint
 from omidpy.base.words.arguments import parse_column
 from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import AsJson, StoreUrl, TsoAddress, print_json, say
@@ -144,7 +145,7 @@ def _runner(master: str | None, store: str, tso: str | None) -> Iterator[Run | N
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigError("--spark needs pyspark: pip install 'omidpy[spark,s3]'") from error
+        raise ConfigError(f"--spark needs pyspark: {install_hint('spark', 's3')}") from error
     from omidpy.spark.snapshot_export import run_on  # noqa: PLC0415 - an extra
 
     if master.startswith("local"):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.installation import versions
 from omidpy.base.schema.phoenix import index_objection, indexes, misadoption
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
@@ -36,6 +37,7 @@ from omidpy.cli.store.findings import (
     GhostFinding,
     Health,
     IndexedFinding,
+    InstallationFinding,
     LeaseFinding,
     MisadoptedFinding,
     MissingTablesFinding,
@@ -112,6 +114,7 @@ def doctor(
 ) -> None:
     """Find out what answers at an address of HBase, and check a store and its oracle.
 
+    With a store it also says what is installed here, and whether the oracle's engine is compiled.
     An exit code of 1 says that something failed.  Nothing is changed.
     """
     if address is None and store is None:
@@ -121,6 +124,7 @@ def doctor(
         findings.extend(_check_address(address))
     if store is not None:
         findings.extend(check_store(store, tso, clock=SystemClock()))
+        findings.append(check_installation())
     if phoenix:
         if store is None:
             raise UsageError("--phoenix needs the store, with --store")
@@ -135,6 +139,14 @@ def doctor(
             say(f"{found.health:<7}  {found.name}: {found.detail}")
     if has_failed:
         raise typer.Exit(EXIT_FAILED)
+
+
+def check_installation() -> InstallationFinding:
+    """Say what is installed here."""
+    from tso.core.engine import is_compiled  # noqa: PLC0415 - of the application
+
+    found = versions(engine_is_compiled=is_compiled())
+    return InstallationFinding(found["omidpy"], found["python"], found["engine"])
 
 
 def _check_address(text: str) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from omidpy.base.installation import engine_text
 from omidpy.facts.makers import ghost_text
 from omidpy.storage.address import init_command, server_command
 from omidpy.storage.hbase.address import parse_address
@@ -63,6 +64,38 @@ def document(finding: Finding) -> dict[str, Any]:
         "detail": finding.detail,
         **dataclasses.asdict(facts),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationFinding:
+    """What is installed here."""
+
+    omidpy: str
+    """Its version."""
+    python: str
+    engine: str
+    """`compiled` or `interpreted`."""
+
+    @property
+    def name(self) -> str:
+        """Speak of what is installed."""
+        return "installation"
+
+    @property
+    def health(self) -> Health:
+        """Warn where every transaction waits longer for the oracle than it need."""
+        return Health.OK if self.engine == engine_text(is_compiled=True) else Health.WARNING
+
+    @property
+    def detail(self) -> str:
+        """Name the versions, and how the engine would be compiled."""
+        found = f"omidpy {self.omidpy}, Python {self.python}, the oracle's engine {self.engine}"
+        if self.health is Health.OK:
+            return found
+        return (
+            f"{found}: an oracle here decides the same, and takes many times as long for it; "
+            "install a wheel, or install again where a C compiler and the headers of Python are"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from omidpy.base.installation import install_hint
 from omidpy.committers.contents.manifests import PublishedFile
-from omidpy.committers.objects.client import MISSING_EXTRA
+from omidpy.committers.objects.client import missing_extra
 from omidpy.committers.objects.store import Gone, ObjectStore
 from omidpy.errors import CommitterError, ConfigError, UsageError
 
@@ -116,7 +117,7 @@ class Files:
             import pyarrow.dataset as ds  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise ConfigError(
-                "reading tables needs pyarrow; run `pip install 'omidpy[s3]'`"
+                f"reading tables needs pyarrow; run `{install_hint('s3')}`"
             ) from error
         paths = [f"{one.bucket}/{one.key}" for one in self.files if one.key.endswith(PARQUET)]
         if not paths:
@@ -198,7 +199,7 @@ def file_system(store: ObjectStore) -> S3FileSystem:
         import boto3  # noqa: PLC0415 - an extra
         from pyarrow.fs import S3FileSystem  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigError(MISSING_EXTRA) from error
+        raise ConfigError(missing_extra()) from error
     meta = store.client.meta
     endpoint = urlsplit(meta.endpoint_url)
     found = boto3.session.Session(profile_name=store.options.profile).get_credentials()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.base.within import within
 from omidpy.committers.places import is_object_store
 from omidpy.errors import CommitterError, ConfigError, UsageError
@@ -159,8 +160,8 @@ def open_tree(address: str, filesystem: Any = None) -> FileTree:
         from pyarrow import fs  # noqa: PLC0415 - see above
     except ImportError as error:
         raise ConfigError(
-            "writing to file systems needs pyarrow, which is not installed; run `pip install "
-            "'omidpy[s3]'`"
+            "writing to file systems needs pyarrow, which is not installed; run "
+            f"`{install_hint('s3')}`"
         ) from error
     if is_object_store(address):
         raise UsageError(_no_renames(address))

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from omidpy.base.installation import install_hint
 from omidpy.committers.heads import looking
 from omidpy.committers.heads import plan as plans
 from omidpy.committers.heads.head import Head, Replaces
@@ -41,7 +42,6 @@ from omidpy.errors import CommitterError, ConfigError
 FORMAT: Final = "delta"
 TRIES: Final = 100
 """How often a log is looked at again that others write; each time one of them has got on."""
-MISSING_EXTRA: Final = "table_format='delta' needs deltalake; run `pip install 'omidpy[delta]'`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,5 +305,7 @@ def _deltalake() -> Any:
         import deltalake.exceptions  # noqa: PLC0415 - see above
         import deltalake.transaction  # noqa: PLC0415 - see above
     except ImportError as error:
-        raise ConfigError(MISSING_EXTRA) from error
+        raise ConfigError(
+            f"table_format='delta' needs deltalake; run `{install_hint('delta')}`"
+        ) from error
     return deltalake

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 
-MISSING_EXTRA: Final = (
-    "publishing to S3 needs boto3, which is not installed; run `pip install 'omidpy[s3]'`"
-)
+
+def missing_extra() -> str:
+    """Say what publishing to S3 lacks, and how it is installed."""
+    return f"publishing to S3 needs boto3, which is not installed; run `{install_hint('s3')}`"
+
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
@@ -55,7 +58,7 @@ def new_client(options: StoreOptions) -> Any:
         from botocore.config import Config  # noqa: PLC0415 - see above
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - see above
     except ImportError as error:
-        raise ConfigError(MISSING_EXTRA) from error
+        raise ConfigError(missing_extra()) from error
     path_style = options.path_style
     if path_style is None:
         path_style = endpoint_of(options) is not None

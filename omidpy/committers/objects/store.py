@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from omidpy.base.pauses import Pauses
 from omidpy.base.within import within
-from omidpy.committers.objects.client import MISSING_EXTRA, StoreOptions, new_client
+from omidpy.committers.objects.client import StoreOptions, missing_extra, new_client
 from omidpy.committers.places import Folder
 from omidpy.errors import CommitterError, ConfigError
 
@@ -546,7 +546,7 @@ def _translated(address: str, action: str, *, is_conditional: bool = False) -> I
             PartialCredentialsError,
         )
     except ImportError as error:
-        raise ConfigError(MISSING_EXTRA) from error
+        raise ConfigError(missing_extra()) from error
     try:
         yield
     except (NoCredentialsError, PartialCredentialsError) as error:

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.committers.choice import OPTION_NAMES, committer
 from omidpy.committers.contents.reading import published
 from omidpy.committers.contents.state import PublishedState
@@ -57,7 +58,7 @@ try:
     from omidpy.committers.spark.writing import check_types, teach
 except ImportError as error:
     raise ConfigError(
-        "writing with Spark needs pyspark 4.1 or newer; run `pip install 'omidpy[spark,s3]'`"
+        f"writing with Spark needs pyspark 4.1 or newer; run `{install_hint('spark', 's3')}`"
     ) from error
 
 if TYPE_CHECKING:

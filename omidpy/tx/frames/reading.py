@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from omidpy.base.installation import install_hint
 from omidpy.codec import BYTES, FLOAT32, FLOAT64, INT16, INT32, INT64, JSON, TEXT, Codec
 from omidpy.errors import ConfigError, CorruptCell, UsageError
 from omidpy.tx.frames.keys import WIDTHS
@@ -40,7 +41,7 @@ def pyarrow(what: str = "reading into Arrow") -> Any:
         import pyarrow as arrow  # noqa: ICN001, PLC0415 - for those who ask; `pa` names its types
     except ImportError as error:
         raise ConfigError(
-            f"{what} needs pyarrow, which is not installed: pip install 'omidpy[spark]', or pip "
+            f"{what} needs pyarrow, which is not installed: {install_hint('spark')}, or pip "
             "install pyarrow"
         ) from error
     return arrow

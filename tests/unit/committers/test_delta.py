@@ -7,6 +7,7 @@ The log lies in a local folder, and the files on moto; both in one store, with r
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from omidpy import committers
+from omidpy.base.installation import install_hint
 from omidpy.committers.heads import delta, looking
 from omidpy.committers.heads import plan as plans
 from omidpy.committers.objects.store import ObjectStore
@@ -264,7 +266,7 @@ def test_without_the_extra_its_name_is_said(
     """Before anything of the job is visible."""
     monkeypatch.setitem(__import__("sys").modules, "deltalake", None)
     job = begun((1, "a"))
-    with pytest.raises(ConfigError, match=r"pip install 'omidpy\[delta\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_hint("delta"))):
         job.commit()
     assert looking.planned_jobs(store, OUT) == []
 

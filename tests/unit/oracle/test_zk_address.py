@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.oracle.zookeeper import parse_zookeeper, resolver
 
@@ -88,5 +90,5 @@ def test_a_wrong_address_says_what_is_wrong(text: str, message: str) -> None:
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the address is read, not when the oracle has died and is looked for."""
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
-    with pytest.raises(ConfigError, match=r"pip install 'omidpy\[zk\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_hint("zk"))):
         resolver(parse_zookeeper("zk://h/omid"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from pyarrow import parquet
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, ExportError, UsageError
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.prometheus import register_export
@@ -324,7 +326,7 @@ def test_parquet_without_pyarrow_names_the_extra(
 ) -> None:
     """Before anything is delivered."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"pip install 'omidpy\[parquet\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_hint("parquet"))):
         ParquetSink(tmp_path)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import pkgutil
+import re
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from pyspark.sql.readwriter import DataFrameWriter
 
 import omidpy
 import omidpy.spark
+from omidpy.base.installation import install_hint
 from omidpy.committers.spark import writing as spark_writing
 from omidpy.errors import ConfigError
 
@@ -105,7 +107,9 @@ def test_a_spark_that_is_too_old_for_one_format_knows_the_others(
 
     monkeypatch.delitem(sys.modules, "omidpy.spark.export_stream", raising=False)
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ConfigError, match=r"Spark 4\.2 or newer .*pip install 'omidpy\[spark\]'"):
+    with pytest.raises(
+        ConfigError, match=r"Spark 4\.2 or newer .*" + re.escape(install_hint("spark"))
+    ):
         register(sources)
     assert set(sources.known) == KNOWN - {"omidpy-export"}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from omidpy.base.installation import install_hint
 from omidpy.codec import BYTES, FLOAT64, INT64, JSON, TEXT, Codec
 from omidpy.errors import ConfigError, CorruptCell, NoSuchFamily, TransactionClosed, UsageError
 from omidpy.tx.table import TransactionalTable
@@ -193,5 +195,8 @@ def test_without_pyarrow_the_remedy_is_named(
 ) -> None:
     """It is an extra, and is needed for this alone."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with client.tm.begin() as tx, pytest.raises(ConfigError, match="pip install"):
+    with (
+        client.tm.begin() as tx,
+        pytest.raises(ConfigError, match=re.escape(install_hint("spark"))),
+    ):
         tx.table(TABLE).scan_arrow(codecs={b"cf:balance": INT64})

@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, ExportError, UsageError
 from omidpy.recipes.export_queue.exporter import Deposed, ExactExporter, Poison, Retry
 from omidpy.recipes.export_queue.marks import Mark
@@ -291,7 +292,5 @@ def _confluent_kafka() -> Any:
     try:
         import confluent_kafka  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ConfigError(
-            "exports to Kafka need its client: pip install 'omidpy[kafka]'"
-        ) from error
+        raise ConfigError(f"exports to Kafka need its client: {install_hint('kafka')}") from error
     return confluent_kafka

@@ -17,6 +17,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.recipes.export_queue.sinks.documents import ORDINAL_BYTES
 from omidpy.recipes.export_queue.sinks.files import FileSink, Seqs
@@ -80,5 +81,5 @@ def _pyarrow() -> Any:
         import pyarrow as arrow  # noqa: ICN001, PLC0415 - an extra
         import pyarrow.parquet  # noqa: PLC0415 - see above
     except ImportError as error:
-        raise ConfigError("Parquet files need pyarrow: pip install 'omidpy[parquet]'") from error
+        raise ConfigError(f"Parquet files need pyarrow: {install_hint('parquet')}") from error
     return arrow

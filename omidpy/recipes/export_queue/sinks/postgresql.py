@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
 from omidpy.recipes.export_queue.sinks.pool import Pool
@@ -251,6 +252,6 @@ def _psycopg() -> Any:
         import psycopg.errors  # noqa: PLC0415 - see above
     except ImportError as error:
         raise ConfigError(
-            "exports to PostgreSQL need its driver: pip install 'omidpy[postgresql]'"
+            f"exports to PostgreSQL need its driver: {install_hint('postgresql')}"
         ) from error
     return psycopg

@@ -12,15 +12,14 @@ from __future__ import annotations
 from importlib.resources import as_file, files
 from typing import Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import Api
 
 try:
     import thriftpy2
 except ImportError as error:
-    raise ConfigError(
-        "talking to HBase needs thriftpy2; run `pip install 'omidpy[hbase]'`"
-    ) from error
+    raise ConfigError(f"talking to HBase needs thriftpy2; run `{install_hint('hbase')}`") from error
 
 
 def _loaded(name: str) -> Any:

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.connections import REGISTRY, Connections, until
@@ -78,8 +79,8 @@ class ZooKeeperRegistry:
             import kazoo.client  # noqa: F401, PLC0415 - an extra
         except ImportError as error:
             raise ConfigError(
-                f"store address {address.url!r} needs the ZooKeeper client: pip install "
-                "'omidpy[zk]'; or name masters, hbase+rpc://HOST:16000"
+                f"store address {address.url!r} needs the ZooKeeper client: {install_hint('zk')}; "
+                "or name masters, hbase+rpc://HOST:16000"
             ) from error
         self._address = address
 
