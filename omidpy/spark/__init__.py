@@ -18,11 +18,11 @@ from omidpy.spark.exporting import export_once
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omidpy.spark.frames.sessions import Snapshot, read, snapshot, write
+    from omidpy.spark.frames.sessions import Snapshot, read, save, snapshot, write
 
-__all__ = ["Snapshot", "export_once", "read", "register", "snapshot", "write"]
+__all__ = ["Snapshot", "export_once", "read", "register", "save", "snapshot", "write"]
 
-_FRAMES = frozenset({"Snapshot", "read", "snapshot", "write"})
+_FRAMES = frozenset({"Snapshot", "read", "save", "snapshot", "write"})
 
 
 def __getattr__(name: str) -> Any:

@@ -468,3 +468,40 @@ def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World
     with pytest.raises(Exception, match="twice"):
         twice.write.format("omidpy").options(**world.options()).mode("append").save()
     assert world.seen() == {}
+
+
+# -- once ------------------------------------------------------------------------------------------
+
+
+def test_a_write_with_a_key_is_done_once(spark: SparkSession, world: World) -> None:
+    """By the format and by the helper, which know each other's keys; no row is computed again."""
+    import omidpy.spark
+
+    frame, failing = accounts(spark, 20), accounts(spark, 20).selectExpr("id", "name")
+    failing = failing.selectExpr("id", "raise_error('computed') as balance", "name")
+    options = world.options(idempotency_key="monday")
+    frame.write.format("omidpy").options(**options).mode("append").save()
+    first = world.seen()
+    assert len(first) == 20
+    failing = failing.selectExpr("id", "cast(balance as bigint) as balance", "name")
+    failing.write.format("omidpy").options(**options).mode("append").save()
+    columns: Any = {"balance": "cf:balance", "name": "cf:name"}
+    done = omidpy.spark.save(failing, world.tm, "t", columns, key="id", idempotency_key=b"monday")
+    with world.tm.begin() as tx:
+        ((_, found),) = tx.table("t").rows([b"007"], [b"cf:name"], include_timestamp=True)
+    assert found[b"cf:name"] == (b"x", done.commit_ts)
+    assert world.seen() == first
+    again = omidpy.spark.save(frame, world.tm, "t", columns, key="id", idempotency_key=b"tuesday")
+    assert done.commit_ts is not None
+    assert again.commit_ts is not None
+    assert again.commit_ts > done.commit_ts
+    assert omidpy.spark.save(frame, world.tm, "t", columns, key="id").commit_ts != again.commit_ts
+    with pytest.raises(UsageError, match="was used for another write"):
+        omidpy.spark.save(
+            frame.drop("name"),
+            world.tm,
+            "t",
+            {"balance": "cf:balance"},
+            key="id",
+            idempotency_key=b"monday",
+        )

@@ -18,6 +18,7 @@ from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import KeyRange
 from omidpy.spark.frames.places import Place
 from omidpy.tx.frames.writing import NULLS
+from omidpy.tx.keys import check_key
 
 FORMAT: Final = "omidpy"
 
@@ -32,7 +33,14 @@ _READ: Final = (
     "batch_rows",
     "snapshot",
 )
-_WRITE: Final = ("nulls", "conflict", "rows_per_transaction", "hold", "estimated_rows")
+_WRITE: Final = (
+    "nulls",
+    "conflict",
+    "rows_per_transaction",
+    "hold",
+    "estimated_rows",
+    "idempotency_key",
+)
 _BOTH: Final = (
     "store",
     "tso",
@@ -49,10 +57,6 @@ _REFUSED: Final = {
         "Spark 4.3 keeps what the filters of one query have left to read for every other query on "
         "the same frame, and rows would be missing there; name the rows to read instead, by "
         "row_start, row_stop, row_prefix or rows"
-    ),
-    "idempotency_key": (
-        "writes are not told apart by a key yet; write a row of your own that names the batch in "
-        "the same transaction, with omidpy.spark.write(df, tx, ...)"
     ),
 }
 _PLAIN: Final = {name.replace("_", ""): name for name in (*_READ, *_WRITE, *_BOTH, *_REFUSED)}
@@ -99,6 +103,7 @@ class WriteWords:
     rows_per_transaction: int | None
     hold_s: float
     estimated_rows: int | None
+    idempotency_key: bytes | None
 
 
 def words(options: Mapping[str, str]) -> Words:
@@ -180,12 +185,20 @@ def write_words(said: Words) -> WriteWords:
             f"conflict={conflict!r} is none of {', '.join(CONFLICTS)}; with free, of two writes of "
             "one cell at the same time that of the transaction stands that began later"
         )
+    key = given.get("idempotency_key")
+    rows_per_transaction = _count(given, "rows_per_transaction")
+    if key is not None and rows_per_transaction is not None:
+        raise UsageError(
+            "idempotency_key names what one transaction does, and rows_per_transaction makes many; "
+            "leave out one of the two"
+        )
     return WriteWords(
         nulls,
         conflict == "free",
-        _count(given, "rows_per_transaction"),
+        rows_per_transaction,
         _seconds(given, "hold", HOLD_S),
         _count(given, "estimated_rows"),
+        None if key is None else check_key(key.encode()),
     )
 
 

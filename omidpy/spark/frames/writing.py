@@ -8,6 +8,7 @@ not merged, and so is removed, or covered by the attempt that was.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,15 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from omidpy.errors import UsageError
+from omidpy.errors import AlreadyCommitted, UsageError
 from omidpy.spark.frames import jobs
 from omidpy.spark.frames.jobs import Job
+from omidpy.spark.frames.once import keyed_write
 from omidpy.spark.frames.options import words, write_words
 from omidpy.spark.frames.types import shape_of
 from omidpy.tx.frames.writing import check_names
+
+log = logging.getLogger(__name__)
 
 OVERWRITE: Final = (
     "a table is not overwritten as a whole: no transaction could delete what others write at the "
@@ -87,13 +91,20 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
     )
     with said.place.connect() as tm:
         place = said.place.seen(tm.store)
+        done_ts: int | None = None
+        token, once, key = b"", None, given.idempotency_key
+        if key is not None:
+            once = keyed_write(key, tm.session.catalog.full_name(said.table), shape)
         if given.rows_per_transaction is None:
             jobs.check_size(
                 tm.session, shape, given.estimated_rows, is_conflict_free=given.is_conflict_free
             )
-            token = jobs.begin(tm, said.table, shape, hold_s=given.hold_s)
+            try:
+                token = jobs.begin(tm, said.table, shape, hold_s=given.hold_s, once=once)
+            except AlreadyCommitted as before:
+                done_ts = before.commit_ts
+                log.info("nothing is to be written to table %s: %s", said.table, before)
         else:
-            token = b""
             with tm.begin() as tx:
                 jobs.check_target(tx, said.table, shape)
         client: int | None = getattr(tm.oracle, "client", None)
@@ -108,6 +119,8 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
             is_conflict_free=given.is_conflict_free,
             rows_per_transaction=given.rows_per_transaction,
             client=client,
+            once=once,
+            done_ts=done_ts,
         )
     )
 

@@ -35,7 +35,6 @@ def said(**more: str) -> Any:
         ({"store": "x", "tso": "y"}, "needs option\\('table', ...\\)"),
         ({**PLACE, "tabel": "x"}, "has no option 'tabel'; it has at, batch_rows"),
         ({**PLACE, "pushdown": "true"}, "rows would be missing there; name the rows"),
-        ({**PLACE, "idempotency_key": "x"}, "writes are not told apart by a key yet"),
     ],
 )
 def test_options_that_are_wrong_are_named(options: dict[str, str], message: str) -> None:
