@@ -119,7 +119,7 @@ class StreamBatch:
 
     def check(self, tx: Transaction) -> None:
         """See `Once`."""
-        use = find_use(tx.snapshot, _row(tx, self._key()))
+        use = find_use(tx.snapshot, _row(tx, self.key))
         if use is None:
             return
         number, _, query = use.value.removeprefix(STREAM_MARK).decode().partition(" ")
@@ -137,14 +137,16 @@ class StreamBatch:
                 "a new checkpoint, and with another app_id if one is given"
             )
         if self.number == int(number):
-            raise used_before(self._key(), start_ts=use.start_ts, commit_ts=use.commit_ts)
+            raise used_before(self.key, start_ts=use.start_ts, commit_ts=use.commit_ts)
 
     def note(self, tx: Transaction) -> None:
         """See `Once`."""
         value = b"%b%d %b" % (STREAM_MARK, self.number, self.query.encode())
-        tx.table(KEYS_TABLE).put(_row(tx, self._key()), {COLUMN: value})
+        tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: value})
 
-    def _key(self) -> bytes:
+    @property
+    def key(self) -> bytes:
+        """Its key, among those of writes."""
         return _STREAM_KEY + self.stream.encode()
 
 

@@ -40,6 +40,7 @@ _WRITE: Final = (
     "hold",
     "estimated_rows",
     "idempotency_key",
+    "app_id",
 )
 _BOTH: Final = (
     "store",
@@ -60,7 +61,7 @@ _REFUSED: Final = {
     ),
 }
 _PLAIN: Final = {name.replace("_", ""): name for name in (*_READ, *_WRITE, *_BOTH, *_REFUSED)}
-_OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout"})
+_OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout", "queryname"})
 
 HOLD_S: Final = 3600.0
 BATCH_ROWS: Final = 10_000
@@ -104,6 +105,8 @@ class WriteWords:
     hold_s: float
     estimated_rows: int | None
     idempotency_key: bytes | None
+    app_id: str | None
+    """Of streams."""
 
 
 def words(options: Mapping[str, str]) -> Words:
@@ -199,6 +202,7 @@ def write_words(said: Words) -> WriteWords:
         _seconds(given, "hold", HOLD_S),
         _count(given, "estimated_rows"),
         None if key is None else check_key(key.encode()),
+        given.get("app_id"),
     )
 
 

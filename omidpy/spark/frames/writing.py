@@ -80,6 +80,8 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
         raise UsageError(OVERWRITE)
     said = words(options)
     given = write_words(said)
+    if given.app_id is not None:
+        raise UsageError("app_id names a stream; a write has an idempotency_key")
     shape = shape_of(said, schema)
     if shape.has_commit_ts:
         raise UsageError("_commit_ts is read alone; leave it out of the frame")

@@ -33,7 +33,7 @@ def said(**more: str) -> Any:
         ({}, "needs option\\('store', ...\\)"),
         ({"store": "x"}, "needs option\\('tso', ...\\)"),
         ({"store": "x", "tso": "y"}, "needs option\\('table', ...\\)"),
-        ({**PLACE, "tabel": "x"}, "has no option 'tabel'; it has at, batch_rows"),
+        ({**PLACE, "tabel": "x"}, "has no option 'tabel'; it has app_id, at, batch_rows"),
         ({**PLACE, "pushdown": "true"}, "rows would be missing there; name the rows"),
     ],
 )
