@@ -160,7 +160,13 @@ def check_base(tx: Transaction, table: str, shape: Shape, names: Sequence[str]) 
 
 
 def begin(
-    tm: TransactionManager, table: str, shape: Shape, *, hold_s: float, once: Once | None = None
+    tm: TransactionManager,
+    table: str,
+    shape: Shape,
+    *,
+    hold_s: float,
+    once: Once | None = None,
+    is_fencing: bool = False,
 ) -> bytes:
     """Begin a transaction that another process ends; return its token.
 
@@ -170,6 +176,7 @@ def begin(
         shape: The columns.
         hold_s: For how long age alone does not abort it.
         once: What it is, if it is to be done once.
+        is_fencing: Abort whoever began before, and writes the table.
 
     Raises:
         AlreadyCommitted: it was done by another transaction.
@@ -178,6 +185,8 @@ def begin(
     """
     if once is not None:
         open_keys(tm.session)
+    if is_fencing:
+        fence(tm, table, shape, once)
     tx = tm.begin(hold_s=hold_s)
     try:
         check_target(tx, table, shape)
@@ -187,6 +196,26 @@ def begin(
     except BaseException:
         tx.rollback()
         raise
+
+
+def fence(tm: TransactionManager, table: str, shape: Shape, once: Once | None) -> None:
+    """Let nobody commit a write of a table who has begun already; whoever begins next, may.
+
+    What is wrong with the write is said before: nobody is aborted for nothing.
+
+    Raises:
+        OmidError: as `begin`.
+
+    Cost: 2 oracle round trips.
+    """
+    tx = tm.begin()
+    try:
+        check_target(tx, table, shape)
+        if once is not None:
+            once.check(tx)
+    finally:
+        tx.rollback()
+    tm.fence(table)
 
 
 def run(job: Job, batches: Iterable[Any], task: int) -> bytes:

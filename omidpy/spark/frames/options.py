@@ -66,6 +66,9 @@ _OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout", "queryname"}
 HOLD_S: Final = 3600.0
 BATCH_ROWS: Final = 10_000
 CONFLICTS: Final = ("check", "free")
+FENCE: Final = "fence"
+"""Of writes that begin their transaction themselves: as `check`, and whoever began before, and has
+written the table, is aborted."""
 
 _ESCAPE: Final = re.compile(rb"\\x([0-9A-Fa-f]{2})")
 
@@ -101,6 +104,7 @@ class WriteWords:
 
     nulls: str
     is_conflict_free: bool
+    is_fencing: bool
     rows_per_transaction: int | None
     hold_s: float
     estimated_rows: int | None
@@ -183,10 +187,10 @@ def write_words(said: Words) -> WriteWords:
     if nulls not in NULLS:
         raise UsageError(f"nulls={nulls!r} is none of {', '.join(NULLS)}")
     conflict = given.get("conflict", CONFLICTS[0])
-    if conflict not in CONFLICTS:
+    if conflict not in (*CONFLICTS, FENCE):
         raise UsageError(
-            f"conflict={conflict!r} is none of {', '.join(CONFLICTS)}; with free, of two writes of "
-            "one cell at the same time that of the transaction stands that began later"
+            f"conflict={conflict!r} is none of {', '.join((*CONFLICTS, FENCE))}; with free, of two "
+            "writes of one cell at the same time that of the transaction stands that began later"
         )
     key = given.get("idempotency_key")
     rows_per_transaction = _count(given, "rows_per_transaction")
@@ -195,9 +199,15 @@ def write_words(said: Words) -> WriteWords:
             "idempotency_key names what one transaction does, and rows_per_transaction makes many; "
             "leave out one of the two"
         )
+    if conflict == FENCE and rows_per_transaction is not None:
+        raise UsageError(
+            "conflict='fence' is of one transaction, and rows_per_transaction makes many; leave "
+            "out one of the two"
+        )
     return WriteWords(
         nulls,
         conflict == "free",
+        conflict == FENCE,
         rows_per_transaction,
         _seconds(given, "hold", HOLD_S),
         _count(given, "estimated_rows"),

@@ -23,7 +23,7 @@ from omidpy.model import Committed
 from omidpy.spark.frames import jobs
 from omidpy.spark.frames.jobs import Job
 from omidpy.spark.frames.once import keyed_write
-from omidpy.spark.frames.options import CONFLICTS, FORMAT, HOLD_S, key_text
+from omidpy.spark.frames.options import CONFLICTS, FENCE, FORMAT, HOLD_S, key_text
 from omidpy.spark.frames.places import check_reach, place_of
 from omidpy.spark.frames.sizes import estimated_rows
 from omidpy.spark.frames.source import OmidSource, arrow_schema
@@ -242,6 +242,11 @@ def write(
     """
     session = tx.session
     shape = _shape_to_write(frame, columns, key=key, rest=rest)
+    if conflict == FENCE:
+        raise UsageError(
+            "conflict='fence' would abort this transaction, which began before the fence; use "
+            "omidpy.spark.save(), or tm.fence(TABLE) before tm.begin()"
+        )
     for name, value, choices in (("nulls", nulls, NULLS), ("conflict", conflict, CONFLICTS)):
         if value not in choices:
             raise UsageError(f"{name}={value!r} is none of {', '.join(choices)}")
@@ -290,7 +295,8 @@ def save(
         key: See `write`.
         rest: See `write`.
         nulls: See `write`.
-        conflict: See `write`.
+        conflict: See `write`; and `fence` aborts everybody who began before and writes the table,
+            whatever cells, while those who begin later are checked.
         idempotency_key: Names this write, 1 to 1024 bytes: it is done once, however often it is
             asked for, in whatever process.  A repetition computes no row of the frame.
         hold_s: For how long age alone does not abort it.
@@ -312,6 +318,9 @@ def save(
         once = keyed_write(idempotency_key, tm.session.catalog.full_name(table), shape)
         open_keys(tm.session)
     try:
+        if conflict == FENCE:
+            jobs.fence(tm, table, shape, once)
+            conflict = CONFLICTS[0]
         with tm.begin(hold_s=hold_s) as tx:
             if once is not None:
                 once.check(tx)

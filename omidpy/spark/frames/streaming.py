@@ -154,6 +154,11 @@ def batch_writer_of(
         )
     said = words(options)
     given = write_words(said)
+    if given.is_fencing:
+        raise UsageError(
+            "conflict='fence' would abort the writes of others with each batch of a stream, also "
+            "with one that is repeated; write conflict='check'"
+        )
     if given.idempotency_key is not None or given.rows_per_transaction is not None:
         raise UsageError(
             "idempotency_key and rows_per_transaction are of a batch alone: each batch of a stream "

@@ -102,7 +102,14 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
                 tm.session, shape, given.estimated_rows, is_conflict_free=given.is_conflict_free
             )
             try:
-                token = jobs.begin(tm, said.table, shape, hold_s=given.hold_s, once=once)
+                token = jobs.begin(
+                    tm,
+                    said.table,
+                    shape,
+                    hold_s=given.hold_s,
+                    once=once,
+                    is_fencing=given.is_fencing,
+                )
             except AlreadyCommitted as before:
                 done_ts = before.commit_ts
                 log.info("nothing is to be written to table %s: %s", said.table, before)

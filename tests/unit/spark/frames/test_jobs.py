@@ -11,6 +11,7 @@ import pytest
 from omidpy.codec import INT64
 from omidpy.errors import (
     CommitOutcomeUnknown,
+    Fenced,
     NoSuchFamily,
     NoSuchTable,
     TransactionAborted,
@@ -116,6 +117,27 @@ def test_a_conflict_aborts_the_whole(world: JobWorld) -> None:
                 jobs.commit(job, parts)
             jobs.abort(job, parts)
     assert set(world.seen()) == {b"0a", b"1a", b"1b"}
+
+
+def test_a_fence_aborts_whoever_began_before(world: JobWorld) -> None:
+    """Whatever it wrote of the table; nobody is aborted by a write that is refused."""
+    shape = Shape.of(COLUMNS)
+    earlier, other = world.tm.begin(), world.tm.begin()
+    earlier.table("t").put(b"z", {b"cf:n": b"1"})
+    with world.place.connect() as tm:
+        wrong = Shape.of({"n": ("no:n", "bigint")})
+        with pytest.raises(NoSuchFamily):
+            jobs.begin(tm, "t", wrong, hold_s=60, is_fencing=True)
+        other.table("t").put(b"y", {b"cf:n": b"1"})
+        other.commit()
+        token = jobs.begin(tm, "t", shape, hold_s=60, is_fencing=True)
+    with world.tm.begin() as later:
+        later.table("t").put(b"x", {b"cf:n": b"1"})
+    with pytest.raises(Fenced):
+        earlier.commit()
+    job = Job(world.place, "t", shape, token, "job")
+    jobs.commit(job, [jobs.run(job, [batch(row=[b"a"], n=[1])], 0)])
+    assert set(world.seen()) == {b"a", b"x", b"y"}
 
 
 def test_a_part_that_is_missing_aborts(world: JobWorld) -> None:

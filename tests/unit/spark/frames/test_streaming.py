@@ -134,6 +134,7 @@ def test_a_stream_with_a_name_has_one_checkpoint(world: JobWorld) -> None:
         ({}, True, "outputMode\\('complete'\\) would replace"),
         ({"idempotency_key": "x"}, False, "each batch of a stream is one transaction"),
         ({"rows_per_transaction": "5"}, False, "each batch of a stream is one transaction"),
+        ({"conflict": "fence"}, False, "would abort the writes of others"),
         ({"columns": "n=cf:n, m=cf:m"}, False, "the frame has no column m"),
         ({"columns": "n=cf:n counter", "conflict": "free"}, False, "would count once"),
     ],

@@ -63,7 +63,10 @@ def test_words_of_a_read_that_are_wrong_are_named(more: dict[str, str], message:
     [
         ({"at": "1h"}, "at: writes have no such option"),
         ({"nulls": "drop"}, "is none of keep, delete"),
-        ({"conflict": "fence"}, "is none of check, free"),
+        ({"conflict": "all"}, "is none of check, free, fence"),
+        ({"conflict": "fence", "rows_per_transaction": "5"}, "is of one transaction"),
+        ({"idempotency_key": "x", "rows_per_transaction": "5"}, "what one transaction does"),
+        ({"idempotency_key": ""}, "a key has 1 to"),
         ({"rows_per_transaction": "many"}, "must be a number, 1 or more"),
     ],
 )
