@@ -474,7 +474,7 @@ def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World
 
 
 def test_a_write_with_a_key_is_done_once(spark: SparkSession, world: World) -> None:
-    """By the format and by the helper, which know each other's keys; no row is computed again."""
+    """By the format and by the helper, which know each other's keys; that computes no row again."""
     import omidpy.spark
 
     frame, failing = accounts(spark, 20), accounts(spark, 20).selectExpr("id", "name")
@@ -484,7 +484,9 @@ def test_a_write_with_a_key_is_done_once(spark: SparkSession, world: World) -> N
     first = world.seen()
     assert len(first) == 20
     failing = failing.selectExpr("id", "cast(balance as bigint) as balance", "name")
-    failing.write.format("omidpy").options(**options).mode("append").save()
+    other = accounts(spark, 30).selectExpr("id", "balance + 1 as balance", "name")
+    other.write.format("omidpy").options(**options).mode("append").save()
+    assert world.seen() == first
     columns: Any = {"balance": "cf:balance", "name": "cf:name"}
     done = omidpy.spark.save(failing, world.tm, "t", columns, key="id", idempotency_key=b"monday")
     with world.tm.begin() as tx:
@@ -505,3 +507,18 @@ def test_a_write_with_a_key_is_done_once(spark: SparkSession, world: World) -> N
             key="id",
             idempotency_key=b"monday",
         )
+
+
+def test_a_range_of_rows_is_replaced(spark: SparkSession, world: World) -> None:
+    """By `mode("overwrite")`; a range must be named, and is of that mode alone."""
+    world.put(100)
+    frame = accounts(spark, 60).where("id in ('050', '057')")
+    writer = frame.write.format("omidpy").options(**world.options(row_prefix="05"))
+    with pytest.raises(Exception, match=r"row_prefix name the rows that mode\('overwrite'\)"):
+        writer.mode("append").save()
+    writer.mode("overwrite").save()
+    assert [row for row in world.model() if row[0].startswith("05")] == [
+        ("050", 100, "x"),
+        ("057", 114, "x"),
+    ]
+    assert len(world.model()) == 92

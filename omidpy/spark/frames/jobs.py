@@ -35,9 +35,10 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.manager import TransactionManager
-from omidpy.model import Aborted, Cell, Committed, Outcome, Timestamp
+from omidpy.model import Aborted, Cell, Committed, KeyRange, Outcome, Timestamp
 from omidpy.spark.frames.once import Once
 from omidpy.spark.frames.places import Place
+from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.frames.shape import OP, Shape
 from omidpy.tx.frames.writing import FrameWriter
 from omidpy.tx.keys import open_keys
@@ -68,6 +69,8 @@ class Job:
     rows_per_transaction: int | None = None
     client: int | None = field(default=None, repr=False)
     """Who began the transaction, to the oracle, which lets nobody else commit it."""
+    replaced: KeyRange | None = None
+    """The rows of which nothing stays but what the frame has."""
     once: Once | None = None
     """What it is, if it is to be done once."""
     done_ts: int | None = None
@@ -239,7 +242,8 @@ def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
 def _write(tm: TransactionManager, worker: Worker, job: Job, batches: Iterable[Any]) -> None:
     target = worker.table(job.table, conflict_free=job.is_conflict_free)
     base = _Before(tm, worker.start_ts, job.table)
-    writer = FrameWriter(target, job.shape, nulls=job.nulls, base=base)
+    where = WHOLE_TABLE if job.replaced is None else job.replaced
+    writer = FrameWriter(target, job.shape, nulls=job.nulls, base=base, key_range=where)
     for batch in batches:
         writer.write(batch)
 
@@ -343,6 +347,8 @@ def _commit(tm: TransactionManager, job: Job, parts: Sequence[bytes]) -> Timesta
             use_once(tx, once)
         tx.table(job.table)
         merge(tx, parts)
+        if job.replaced is not None:
+            _replace(tm, tx, job, job.replaced)
         tx.commit()
     except CommitOutcomeUnknown as error:
         outcome = _outcome(tm, tx, parts)
@@ -358,6 +364,23 @@ def _commit(tm: TransactionManager, job: Job, parts: Sequence[bytes]) -> Timesta
         check_once(tm, once)
         raise
     return tx.commit_ts
+
+
+def _replace(tm: TransactionManager, tx: Transaction, job: Job, rows: KeyRange) -> None:
+    """Delete what the snapshot has in a range, and no task has written.
+
+    Cost: a scan of the range; memory for the names of all cells of the transaction.
+    """
+    target = tx.table(job.table, conflict_free=job.is_conflict_free)
+    written = {
+        (name.row, name.family + b":" + name.qualifier)
+        for name, _ in tx.changes()
+        if name.table == target.name
+    }
+    before = tm.snapshot(tx.start_ts).table(job.table)
+    for row, cells in before.scan(rows.start or None, rows.end or None):
+        if gone := [column for column in cells if (row, column) not in written]:
+            target.delete(row, gone)
 
 
 def _outcome(tm: TransactionManager, tx: Transaction, parts: Sequence[bytes]) -> Outcome:

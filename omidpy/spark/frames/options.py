@@ -41,6 +41,9 @@ _WRITE: Final = (
     "estimated_rows",
     "idempotency_key",
     "app_id",
+    "row_start",
+    "row_stop",
+    "row_prefix",
 )
 _BOTH: Final = (
     "store",
@@ -69,6 +72,8 @@ CONFLICTS: Final = ("check", "free")
 FENCE: Final = "fence"
 """Of writes that begin their transaction themselves: as `check`, and whoever began before, and has
 written the table, is aborted."""
+
+RANGE: Final = frozenset({"row_start", "row_stop", "row_prefix"})
 
 _ESCAPE: Final = re.compile(rb"\\x([0-9A-Fa-f]{2})")
 
@@ -111,6 +116,8 @@ class WriteWords:
     idempotency_key: bytes | None
     app_id: str | None
     """Of streams."""
+    replaced: KeyRange | None
+    """The rows that are replaced, by mode('overwrite')."""
 
 
 def words(options: Mapping[str, str]) -> Words:
@@ -160,15 +167,10 @@ def read_words(said: Words) -> ReadWords:
     """
     given = said.given
     _refuse_others(given, (*_READ, *_BOTH), "reads")
-    bounds = (
-        key_bytes(given[name]) if name in given else None
-        for name in ("row_start", "row_stop", "row_prefix")
-    )
-    key_range = scan_range(*bounds, reverse=False)
     rows = given.get("rows")
     return ReadWords(
         hold_s=_seconds(given, "hold", HOLD_S),
-        key_range=key_range,
+        key_range=_range(given),
         rows=None if rows is None else _listed(rows),
         partitions=_count(given, "partitions"),
         batch_rows=_count(given, "batch_rows") or BATCH_ROWS,
@@ -213,6 +215,7 @@ def write_words(said: Words) -> WriteWords:
         _count(given, "estimated_rows"),
         None if key is None else check_key(key.encode()),
         given.get("app_id"),
+        _range(given) if RANGE & given.keys() else None,
     )
 
 
@@ -264,6 +267,14 @@ def key_text(row: bytes) -> str:
         for byte in row
     )
     return "".join(plain)
+
+
+def _range(given: Mapping[str, str]) -> KeyRange:
+    bounds = (
+        key_bytes(given[name]) if name in given else None
+        for name in ("row_start", "row_stop", "row_prefix")
+    )
+    return scan_range(*bounds, reverse=False)
 
 
 def _listed(text: str) -> tuple[bytes, ...]:

@@ -154,6 +154,8 @@ def batch_writer_of(
         )
     said = words(options)
     given = write_words(said)
+    if given.replaced is not None:
+        raise UsageError("a stream replaces no range of rows; leave row_start and the like out")
     if given.is_fencing:
         raise UsageError(
             "conflict='fence' would abort the writes of others with each batch of a stream, also "

@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 
 OVERWRITE: Final = (
     "a table is not overwritten as a whole: no transaction could delete what others write at the "
-    "same time.  Write with mode('append'), which puts rows over those of the same key; delete "
+    "same time.  Name the rows to replace, by row_prefix, or row_start and row_stop; or write with "
+    "mode('append'), which puts rows over those of the same key; delete "
     "rows by a column _op = 'delete'; or write a new table, and let readers change over to it"
 )
 
@@ -76,16 +77,28 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
         UsageError: an option or a column is wrong, or the frame is too large; nothing was written.
         OmidError: the store or its table cannot be written.
     """
-    if overwrite:
-        raise UsageError(OVERWRITE)
     said = words(options)
     given = write_words(said)
+    if overwrite and given.replaced is None:
+        raise UsageError(OVERWRITE)
+    if given.replaced is not None and not overwrite:
+        raise UsageError(
+            "row_start, row_stop and row_prefix name the rows that mode('overwrite') replaces; "
+            "mode('append') writes where the frame's keys say"
+        )
     if given.app_id is not None:
         raise UsageError("app_id names a stream; a write has an idempotency_key")
     shape = shape_of(said, schema)
     if shape.has_commit_ts:
         raise UsageError("_commit_ts is read alone; leave it out of the frame")
     check_names(shape, schema.names)
+    if overwrite and (
+        given.rows_per_transaction is not None or any(one.is_counter for one in shape.fields)
+    ):
+        raise UsageError(
+            "mode('overwrite') deletes and writes in one transaction, and has neither counters nor "
+            "rows_per_transaction"
+        )
     jobs.check_counters(
         shape,
         is_conflict_free=given.is_conflict_free,
@@ -96,7 +109,7 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
         done_ts: int | None = None
         token, once, key = b"", None, given.idempotency_key
         if key is not None:
-            once = keyed_write(key, tm.session.catalog.full_name(said.table), shape)
+            once = keyed_write(key, tm.session.catalog.full_name(said.table), shape, given.replaced)
         if given.rows_per_transaction is None:
             jobs.check_size(
                 tm.session, shape, given.estimated_rows, is_conflict_free=given.is_conflict_free
@@ -128,6 +141,7 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
             is_conflict_free=given.is_conflict_free,
             rows_per_transaction=given.rows_per_transaction,
             client=client,
+            replaced=given.replaced,
             once=once,
             done_ts=done_ts,
         )

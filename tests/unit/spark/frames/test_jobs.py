@@ -19,7 +19,7 @@ from omidpy.errors import (
     UsageError,
     WriteConflict,
 )
-from omidpy.model import Undecided
+from omidpy.model import KeyRange, Undecided
 from omidpy.spark.frames import jobs
 from omidpy.spark.frames.jobs import Job
 from omidpy.tx.frames.shape import Shape
@@ -117,6 +117,35 @@ def test_a_conflict_aborts_the_whole(world: JobWorld) -> None:
                 jobs.commit(job, parts)
             jobs.abort(job, parts)
     assert set(world.seen()) == {b"0a", b"1a", b"1b"}
+
+
+def test_a_range_is_replaced(world: JobWorld) -> None:
+    """What the frame lacks goes, other rows stay; somebody else's change is a conflict."""
+    with world.tm.begin() as tx:
+        for row in (b"a", b"b1", b"b2", b"b3", b"c"):
+            tx.table("t").put(row, {b"cf:n": b"old", b"cf:more": b"old"})
+    rows = [batch(row=[b"b2", b"b4"], n=[2, 4]), batch(row=[b"b3"], n=[3], _op=["delete"])]
+    job = world.begin(replaced=KeyRange(b"b", b"c"))
+    doomed = world.begin(replaced=KeyRange(b"b", b"c"))
+    parts = [jobs.run(job, [one], task) for task, one in enumerate(rows)]
+    others = [jobs.run(doomed, rows[:1], 0)]
+    jobs.commit(job, parts)
+    old = {b"cf:n": b"old", b"cf:more": b"old"}
+    expected = {
+        b"a": old,
+        b"b2": {b"cf:n": INT64.encode(2)},
+        b"b4": {b"cf:n": INT64.encode(4)},
+        b"c": old,
+    }
+    assert world.seen() == expected
+    with pytest.raises(WriteConflict):
+        jobs.commit(doomed, others)
+    assert world.seen() == expected
+    job = world.begin(replaced=KeyRange(b"b", b"c"))
+    with pytest.raises(UsageError, match="the row b'd', which is not among those to be replaced"):
+        jobs.run(job, [batch(row=[b"b1", b"d"], n=[1, 1])], 0)
+    jobs.commit(job, [])
+    assert set(world.seen()) == {b"a", b"c"}, "an empty frame leaves nothing of the range"
 
 
 def test_a_fence_aborts_whoever_began_before(world: JobWorld) -> None:

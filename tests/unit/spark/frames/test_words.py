@@ -98,6 +98,7 @@ def test_modes_that_no_transaction_could_honour_are_refused(mode: str) -> None:
     with pytest.raises(UsageError, match=r"mode\('append'\)"):
         check_mode(mode)
     check_mode("append")
+    check_mode("Overwrite", has_range=True)
 
 
 # -- types -----------------------------------------------------------------------------------------
