@@ -17,7 +17,9 @@ import pytest
 
 import omidpy
 from omidpy.codec import INT64
-from omidpy.errors import NoSuchTable, TransactionAborted, UsageError, WriteConflict
+from omidpy.errors import NoSuchTable, SnapshotTooOld, TransactionAborted, UsageError, WriteConflict
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.manager import TransactionManager
 from tests.machines.processes import LONGEST_S, ROOT, tso_server
 
@@ -468,6 +470,12 @@ def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World
     with pytest.raises(Exception, match="twice"):
         twice.write.format("omidpy").options(**world.options()).mode("append").save()
     assert world.seen() == {}
+    old, horizon = world.tm.begin().start_ts, world.tm.begin().start_ts
+    ControlTable(world.tm.store).raise_number(COLLECTION_HORIZON, horizon)
+    with pytest.raises(Exception, match="is below the collection horizon"):
+        spark.read.format("omidpy").options(**world.options(at=str(old))).schema(schema).load()
+    with pytest.raises(SnapshotTooOld, match="is below the collection horizon"):
+        omidpy.spark.read(spark, world.tm, "t", COLUMNS, key=KEY, at=old)
 
 
 # -- once ------------------------------------------------------------------------------------------
