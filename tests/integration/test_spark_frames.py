@@ -473,7 +473,9 @@ def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World
     old, horizon = world.tm.begin().start_ts, world.tm.begin().start_ts
     ControlTable(world.tm.store).raise_number(COLLECTION_HORIZON, horizon)
     with pytest.raises(Exception, match="is below the collection horizon"):
-        spark.read.format("omidpy").options(**world.options(at=str(old))).schema(schema).load()
+        spark.read.format("omidpy").options(**world.options(at=str(old))).schema(
+            schema
+        ).load().collect()
     with pytest.raises(SnapshotTooOld, match="is below the collection horizon"):
         omidpy.spark.read(spark, world.tm, "t", COLUMNS, key=KEY, at=old)
 
