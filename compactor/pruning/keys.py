@@ -9,6 +9,8 @@ It goes, its cell and its shadow cell in one mutation, once
                       and is about to use it, either begins above it or is refused by the oracle
     commit < H        no snapshot below the commit is read any more
 
+A stream of Spark has one row, however many batches it has written, and that stays.
+
 K is judged by the oracle's samples, so that no clock that is set forward forgets a key.  Where they
 do not reach back that far nothing goes.
 
@@ -27,6 +29,7 @@ from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Cell, Timestamp
 from omidpy.reading.visibility import shadow_column, sort_row
 from omidpy.storage.base import DeleteVersion, RowMutation, Store
+from omidpy.tx.keys import STREAM_MARK
 
 
 def keys_horizon(watermarks: Watermarks, low_watermark: Timestamp, *, keep_s: float) -> Timestamp:
@@ -55,6 +58,8 @@ def forget_keys(store: Store, horizon: Timestamp) -> int:
 def _removal(cells: list[Cell], horizon: Timestamp) -> Iterator[RowMutation]:
     """Yield what removes a row, if everything that was read of it may go."""
     row = sort_row(cells)
+    if any(cell.value.startswith(STREAM_MARK) for cell in row.data):
+        return
     commits = [row.shadows.get(cell[1:4]) for cell in row.data]
     # One that stays may be visible only as long as what lies above it does not go.
     if not commits or any(commit is None or commit >= horizon for commit in commits):

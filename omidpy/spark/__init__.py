@@ -19,11 +19,12 @@ from omidpy.spark.exporting import export_once
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omidpy.spark.frames.sessions import Snapshot, read, snapshot, write
+    from omidpy.spark.frames.sessions import Snapshot, read, save, snapshot, write
+    from omidpy.spark.frames.streaming import each_batch
 
-__all__ = ["Snapshot", "export_once", "read", "register", "snapshot", "write"]
+__all__ = ["Snapshot", "each_batch", "export_once", "read", "register", "save", "snapshot", "write"]
 
-_FRAMES = frozenset({"Snapshot", "read", "snapshot", "write"})
+_FRAMES = frozenset({"Snapshot", "each_batch", "read", "save", "snapshot", "write"})
 
 
 def __getattr__(name: str) -> Any:
@@ -31,12 +32,12 @@ def __getattr__(name: str) -> Any:
     if name not in _FRAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from omidpy.spark.frames import sessions  # noqa: PLC0415 - an extra
+        from omidpy.spark.frames import sessions, streaming  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
             f"DataFrames of tables need pyspark 4.1 or newer ({error}): {install_hint('spark')}"
         ) from error
-    return getattr(sessions, name)
+    return getattr(streaming if name == "each_batch" else sessions, name)
 
 
 def register(spark: SparkSession) -> None:

@@ -32,6 +32,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -56,7 +57,17 @@ IDLE_S: Final = 600.0
 
 _OPTIONS: Final = {
     name.lower(): name
-    for name in ("store", "tso", "table", "columns", "since", "until", "oldValues", "snapshot")
+    for name in (
+        "store",
+        "tso",
+        "table",
+        "columns",
+        "since",
+        "until",
+        "oldValues",
+        "snapshot",
+        "maxRowsPerTrigger",
+    )
 }
 
 
@@ -92,6 +103,7 @@ class Options:
                 moment(name, text)
         self.old_values = _flag(given, "oldValues")
         self.snapshot = _flag(given, "snapshot")
+        self.max_rows = _count(given, "maxRowsPerTrigger")
 
     def connect(self) -> TransactionManager:
         """Open the store."""
@@ -167,6 +179,8 @@ class ChangesReader(DataSourceReader):
         """
         if options.since == LATEST:
             raise UsageError("option('since', 'latest') is for streams; a batch ends now")
+        if options.max_rows is not None:
+            raise UsageError("option('maxRowsPerTrigger', ...) is for streams; a batch has until")
         self._options = options
 
     def partitions(self) -> Sequence[Changes]:
@@ -206,11 +220,13 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until_ts: int | None = None
         self._empty = (NOTHING_READ, NOTHING_READ)
         """Between these two offsets nothing has changed."""
+        self._cuts: list[int] = []
+        """Offsets that follow one another, with few enough changes between two of them."""
         self._advanced_s: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel without what the driver holds."""
-        return {"_options": self._options, "_tm": None}
+        return {"_options": self._options, "_tm": None, "_cuts": []}
 
     # -- the driver ----------------------------------------------------------------------------
 
@@ -224,8 +240,9 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {OFFSET: int(self._options.feed(self._driver(), moment("since", since), None).since)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return how much a batch holds: all that there is."""
-        return ReadAllAvailable()
+        """Return how much a batch holds: what was asked for, or all that there is."""
+        most = self._options.max_rows
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Note where this query is to end."""
@@ -233,15 +250,28 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return the end of the next batch; `start` where there is nothing to do."""
-        del limit
         start_ts = start[OFFSET]
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if most is not None and (next_ts := self._next_cut(start_ts)) is not None:
+            return {OFFSET: next_ts}
         until_ts = self._now() if self._until_ts is None else self._until_ts
         if until_ts <= start_ts:
             return start
         if start_ts != NOTHING_READ and self._is_empty(start_ts, until_ts) and self._is_young():
             return start
         self._advanced_s = time.monotonic()
+        # The table as it is, which the first batch has, is not cut: its rows have no order of time.
+        if most is not None and start_ts != NOTHING_READ:
+            feed = self._options.feed(self._driver(), start_ts, until_ts)
+            self._cuts = [start_ts, *map(int, feed.cuts(most))]
+            return {OFFSET: self._cuts[1]}
         return {OFFSET: until_ts}
+
+    def _next_cut(self, start_ts: int) -> int | None:
+        """Return where a batch ends that begins at a cut; None where nobody has looked."""
+        if start_ts not in self._cuts[:-1]:
+            return None
+        return self._cuts[self._cuts.index(start_ts) + 1]
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Return where the table is now, for who looks at the query."""
@@ -323,6 +353,13 @@ def _rows(options: Options, partition: InputPartition) -> Iterator[tuple[Any, ..
                 snapshot=partition.snapshot,
             )
         )
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is not None and (not text.isdecimal() or int(text) < 1):
+        raise UsageError(f"option({name!r}, {text!r}) must be a number, 1 or more")
+    return None if text is None else int(text)
 
 
 def _flag(given: Mapping[str, str], name: str) -> bool:

@@ -16,13 +16,16 @@ What the store remembers of a key is when its transaction committed: no result, 
 it was about.  The conflict level of the table is the same for every client (`Catalog`).  The byte
 in front spreads keys that count upwards over the regions of the table.
 
+Whoever knows more of what it was about writes it behind the `1`, as frames of Spark do: a
+repetition that is about something else is then found out by them (`omidpy/spark/frames/once.py`).
+
 Keys are forgotten by compactions (`compactor/pruning/keys.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import mmh3
 
@@ -30,18 +33,41 @@ from omidpy.base.cells import table_id
 from omidpy.base.tables import KEYS_TABLE
 from omidpy.base.words.arguments import check_bytes
 from omidpy.errors import AlreadyCommitted, ConfigError, NoSuchTable, TableExists, UsageError
-from omidpy.model import Timestamp
+from omidpy.model import Timestamp, base
+from omidpy.reading.snapshot import Snapshot
+from omidpy.reading.visibility import cells_of
 from omidpy.tx.session import Session
 
 FAMILY: Final = b"k"
 COLUMN: Final = b"k:t"
 USED: Final = b"1"
+STREAM_MARK: Final = USED + b" stream "
+"""What the value of a stream's row begins with: one row a stream, which nobody forgets, since a
+query that stood still for however long may repeat its newest batch."""
 
 MAX_KEY_BYTES: Final = 1024
 
 KEYS_PREFIX: Final = b"keys/"
 CREATED_ROW: Final = KEYS_PREFIX + b"created"
 """In the control table, once anybody has begun to make the table of keys."""
+
+
+class Use(NamedTuple):
+    """Which transaction has used a key, as a snapshot sees it."""
+
+    start_ts: Timestamp
+    commit_ts: Timestamp | None
+    """None: it is the snapshot's own transaction, which has not committed yet."""
+    value: bytes
+
+
+def find_use(snapshot: Snapshot, row: bytes) -> Use | None:
+    """Return who has used the key of a row; None if nobody has.  Cost: 1 get."""
+    for seen in cells_of(snapshot.read(KEYS_TABLE, (row,))[0]):
+        start_ts = base(seen.cell.version)
+        is_own = start_ts == snapshot.start_ts
+        return Use(start_ts, None if is_own else seen.commit_ts, seen.cell.value)
+    return None
 
 
 def check_key(key: object) -> bytes:

@@ -49,13 +49,11 @@ from omidpy.model import (
     TableCells,
     Timestamp,
     TransactionStatus,
-    base,
 )
 from omidpy.oracle.base import Begun, CommitGranted, CommitRefused
 from omidpy.reading.snapshot import Snapshot
-from omidpy.reading.visibility import cells_of
 from omidpy.tx.callbacks import Callbacks
-from omidpy.tx.keys import COLUMN, USED, check_key, key_row, open_keys, used_before
+from omidpy.tx.keys import COLUMN, USED, check_key, find_use, key_row, open_keys, used_before
 from omidpy.tx.ordinals import Adding, Ordinals
 from omidpy.tx.parts.owner import Parts
 from omidpy.tx.parts.status import RegisteredPart
@@ -248,11 +246,8 @@ class Transaction(Alone):
         row = self._key_row(key)
         if self._buffer.row(KEYS_TABLE, row):
             raise used_before(key, start_ts=self.start_ts, commit_ts=None)
-        for seen in cells_of(self._snapshot.read(KEYS_TABLE, (row,))[0]):
-            start_ts = base(seen.cell.version)
-            is_own = start_ts == self.start_ts
-            commit_ts = None if is_own else seen.commit_ts
-            raise used_before(key, start_ts=start_ts, commit_ts=commit_ts)
+        if (use := find_use(self._snapshot, row)) is not None:
+            raise used_before(key, start_ts=use.start_ts, commit_ts=use.commit_ts)
         self.table(KEYS_TABLE).put(row, {COLUMN: USED})
 
     def _free_key(self, key: bytes) -> None:

@@ -17,7 +17,9 @@ import pytest
 
 import omidpy
 from omidpy.codec import INT64
-from omidpy.errors import NoSuchTable, TransactionAborted, UsageError, WriteConflict
+from omidpy.errors import NoSuchTable, SnapshotTooOld, TransactionAborted, UsageError, WriteConflict
+from omidpy.facts.control import ControlTable
+from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.manager import TransactionManager
 from tests.machines.processes import LONGEST_S, ROOT, tso_server
 from tests.machines.watching.spark import shown_jobs
@@ -483,3 +485,65 @@ def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World
     with pytest.raises(Exception, match="twice"):
         twice.write.format("omidpy").options(**world.options()).mode("append").save()
     assert world.seen() == {}
+    old, horizon = world.tm.begin().start_ts, world.tm.begin().start_ts
+    ControlTable(world.tm.store).raise_number(COLLECTION_HORIZON, horizon)
+    with pytest.raises(Exception, match="is below the collection horizon"):
+        spark.read.format("omidpy").options(**world.options(at=str(old))).schema(
+            schema
+        ).load().collect()
+    with pytest.raises(SnapshotTooOld, match="is below the collection horizon"):
+        omidpy.spark.read(spark, world.tm, "t", COLUMNS, key=KEY, at=old)
+
+
+# -- once ------------------------------------------------------------------------------------------
+
+
+def test_a_write_with_a_key_is_done_once(spark: SparkSession, world: World) -> None:
+    """By the format and by the helper, which know each other's keys; that computes no row again."""
+    import omidpy.spark
+
+    frame, failing = accounts(spark, 20), accounts(spark, 20).selectExpr("id", "name")
+    failing = failing.selectExpr("id", "raise_error('computed') as balance", "name")
+    options = world.options(idempotency_key="monday")
+    frame.write.format("omidpy").options(**options).mode("append").save()
+    first = world.seen()
+    assert len(first) == 20
+    failing = failing.selectExpr("id", "cast(balance as bigint) as balance", "name")
+    other = accounts(spark, 30).selectExpr("id", "balance + 1 as balance", "name")
+    other.write.format("omidpy").options(**options).mode("append").save()
+    assert world.seen() == first
+    columns: Any = {"balance": "cf:balance", "name": "cf:name"}
+    done = omidpy.spark.save(failing, world.tm, "t", columns, key="id", idempotency_key=b"monday")
+    with world.tm.begin() as tx:
+        ((_, found),) = tx.table("t").rows([b"007"], [b"cf:name"], include_timestamp=True)
+    assert found[b"cf:name"] == (b"x", done.commit_ts)
+    assert world.seen() == first
+    again = omidpy.spark.save(frame, world.tm, "t", columns, key="id", idempotency_key=b"tuesday")
+    assert done.commit_ts is not None
+    assert again.commit_ts is not None
+    assert again.commit_ts > done.commit_ts
+    assert omidpy.spark.save(frame, world.tm, "t", columns, key="id").commit_ts != again.commit_ts
+    with pytest.raises(UsageError, match="was used for another write"):
+        omidpy.spark.save(
+            frame.drop("name"),
+            world.tm,
+            "t",
+            {"balance": "cf:balance"},
+            key="id",
+            idempotency_key=b"monday",
+        )
+
+
+def test_a_range_of_rows_is_replaced(spark: SparkSession, world: World) -> None:
+    """By `mode("overwrite")`; a range must be named, and is of that mode alone."""
+    world.put(100)
+    frame = accounts(spark, 60).where("id in ('050', '057')")
+    writer = frame.write.format("omidpy").options(**world.options(row_prefix="05"))
+    with pytest.raises(Exception, match=r"row_prefix name the rows that mode\('overwrite'\)"):
+        writer.mode("append").save()
+    writer.mode("overwrite").save()
+    assert [row for row in world.model() if row[0].startswith("05")] == [
+        ("050", 100, "x"),
+        ("057", 114, "x"),
+    ]
+    assert len(world.model()) == 92

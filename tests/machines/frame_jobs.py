@@ -60,7 +60,7 @@ class JobWorld:
         """Begin a write."""
         shape = Shape.of(columns or COLUMNS)
         with self.place.connect() as tm:
-            token = jobs.begin(tm, "t", shape, hold_s=60)
+            token = jobs.begin(tm, "t", shape, hold_s=60, once=more.get("once"))
         return Job(self.place, "t", shape, token, "job", **more)
 
     def seen(self) -> dict[bytes, dict[bytes, bytes]]:

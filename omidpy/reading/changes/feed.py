@@ -21,6 +21,9 @@ from omidpy.reading.changes.window import Window, WindowReader
 from omidpy.reading.snapshot import SnapshotReader
 from omidpy.reading.visibility import cells_of
 
+MOST_COMMITS: Final = 1_000_000
+"""Whose changes are counted at the same time."""
+
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 
@@ -94,6 +97,35 @@ class ChangeFeed(Iterator[Change]):
         Cost: a scan as the feed's own, up to the first page that has a change.
         """
         return not any(True for _ in self._windows().scan(self._window))
+
+    def cuts(self, most_changes: int) -> list[Timestamp]:
+        """Return where to cut the window, so that no piece has more changes than that.
+
+        A transaction is not cut: one that is larger is a piece by itself.  The last cut is `until`,
+        or below it where there are too many commits to remember.  The feed stays where it is.
+
+        Raises:
+            SnapshotTooOld: something may have been collected.
+
+        Cost: a scan as the feed's own, and the memory of `MOST_COMMITS` numbers.
+        """
+        counts: dict[Timestamp, int] = {}
+        end = self.until
+        for change in self._windows().scan(replace(self._window, with_old=False)):
+            if change.commit_ts > end:
+                continue
+            counts[change.commit_ts] = counts.get(change.commit_ts, 0) + 1
+            if len(counts) > MOST_COMMITS:
+                kept = sorted(counts)[: MOST_COMMITS // 2]
+                counts, end = {at: counts[at] for at in kept}, kept[-1]
+        cuts: list[Timestamp] = []
+        taken, last = 0, self.since
+        for at in sorted(counts):
+            if taken and taken + counts[at] > most_changes:
+                cuts.append(last)
+                taken = 0
+            taken, last = taken + counts[at], at
+        return [*cuts, end]
 
     def _windows(self) -> WindowReader:
         return WindowReader(self._reader, self._reader.open(self._begun, asked_s=None))

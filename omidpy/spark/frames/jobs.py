@@ -8,6 +8,9 @@
 Whoever begins it goes; the token names the transaction.  Until somebody commits it nothing of it is
 visible, and if nobody ever does, the compactor removes it: a driver may be killed anywhere.
 
+What is to be done once is noted in the transaction (`once.py`), by whoever commits: whoever began
+it must have written nothing.
+
     J1  only `commit` asks the oracle for a commit, and after it nobody removes a cell before the
         outcome is known to be an abort
 
@@ -24,12 +27,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from omidpy.errors import CommitOutcomeUnknown, OmidError, TransactionAborted, UsageError
+from omidpy.errors import (
+    AlreadyCommitted,
+    CommitOutcomeUnknown,
+    OmidError,
+    TransactionAborted,
+    UsageError,
+)
 from omidpy.manager import TransactionManager
-from omidpy.model import Aborted, Cell, Committed, Timestamp
+from omidpy.model import Aborted, Cell, Committed, KeyRange, Outcome, Timestamp
+from omidpy.spark.frames.once import Once
 from omidpy.spark.frames.places import Place
+from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.frames.shape import OP, Shape
 from omidpy.tx.frames.writing import FrameWriter
+from omidpy.tx.keys import open_keys
 from omidpy.tx.parts.tokens import decode_part, decode_token
 from omidpy.tx.parts.worker import Worker
 from omidpy.tx.session import Session
@@ -57,6 +69,12 @@ class Job:
     rows_per_transaction: int | None = None
     client: int | None = field(default=None, repr=False)
     """Who began the transaction, to the oracle, which lets nobody else commit it."""
+    replaced: KeyRange | None = None
+    """The rows of which nothing stays but what the frame has."""
+    once: Once | None = None
+    """What it is, if it is to be done once."""
+    done_ts: int | None = None
+    """When an earlier transaction has done it: there is nothing to do."""
 
 
 def check_target(tx: Transaction, table: str, shape: Shape) -> None:
@@ -148,7 +166,15 @@ def check_base(tx: Transaction, table: str, shape: Shape, names: Sequence[str]) 
         )
 
 
-def begin(tm: TransactionManager, table: str, shape: Shape, *, hold_s: float) -> bytes:
+def begin(
+    tm: TransactionManager,
+    table: str,
+    shape: Shape,
+    *,
+    hold_s: float,
+    once: Once | None = None,
+    is_fencing: bool = False,
+) -> bytes:
     """Begin a transaction that another process ends; return its token.
 
     Args:
@@ -156,17 +182,47 @@ def begin(tm: TransactionManager, table: str, shape: Shape, *, hold_s: float) ->
         table: What will be written.
         shape: The columns.
         hold_s: For how long age alone does not abort it.
+        once: What it is, if it is to be done once.
+        is_fencing: Abort whoever began before, and writes the table.
 
     Raises:
+        AlreadyCommitted: it was done by another transaction.
+        UsageError: its key was used for something else.
         OmidError: as `check_target`.
     """
+    if once is not None:
+        open_keys(tm.session)
+    if is_fencing:
+        fence(tm, table, shape, once)
     tx = tm.begin(hold_s=hold_s)
     try:
         check_target(tx, table, shape)
+        if once is not None:
+            once.check(tx)
         return tx.token()
     except BaseException:
         tx.rollback()
         raise
+
+
+def fence(tm: TransactionManager, table: str, shape: Shape, once: Once | None) -> None:
+    """Let nobody commit a write of a table who has begun already; whoever begins next, may.
+
+    What is wrong with the write is said before: nobody is aborted for nothing.
+
+    Raises:
+        OmidError: as `begin`.
+
+    Cost: 2 oracle round trips.
+    """
+    tx = tm.begin()
+    try:
+        check_target(tx, table, shape)
+        if once is not None:
+            once.check(tx)
+    finally:
+        tx.rollback()
+    tm.fence(table)
 
 
 def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
@@ -176,6 +232,8 @@ def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
         TransactionClosed: the job has ended without this task.
         UsageError: a row cannot be written.
     """
+    if job.done_ts is not None:
+        return b""
     with job.place.connect() as tm:
         if job.rows_per_transaction is not None:
             _run_in_several(tm, job, batches, job.rows_per_transaction)
@@ -188,7 +246,8 @@ def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
 def _write(tm: TransactionManager, worker: Worker, job: Job, batches: Iterable[Any]) -> None:
     target = worker.table(job.table, conflict_free=job.is_conflict_free)
     base = _Before(tm, worker.start_ts, job.table)
-    writer = FrameWriter(target, job.shape, nulls=job.nulls, base=base)
+    where = WHOLE_TABLE if job.replaced is None else job.replaced
+    writer = FrameWriter(target, job.shape, nulls=job.nulls, base=base, key_range=where)
     for batch in batches:
         writer.write(batch)
 
@@ -248,32 +307,128 @@ def merge(tx: Transaction, parts: Iterable[bytes]) -> None:
             tx.merge(zlib.decompress(part))
 
 
-def commit(job: Job, parts: Sequence[bytes]) -> None:
-    """Merge one part of each task, and commit.
+def commit(job: Job, parts: Sequence[bytes]) -> int | None:
+    """Merge one part of each task, and commit; return the commit timestamp.
 
-    An answer that does not come is found out: what has committed is no failure.
+    An answer that does not come is found out: what has committed is no failure.  Neither is what
+    was done before, by another transaction; then what tasks have written is removed, and the commit
+    timestamp is that of the other.
+
+    Returns:
+        None: tasks have committed, or there was nothing to write, or nobody knows when it was.
 
     Raises:
         TransactionAborted: nothing is visible, and nothing will be.
         CommitOutcomeUnknown: nobody answers; `tm.outcome(start_ts)` may tell later.
     """
+    if job.done_ts is not None:
+        return job.done_ts
     if job.rows_per_transaction is not None:
-        return
+        return None
     with _opened(job) as tm:
-        tx = Transaction.reopened(tm.session, job.token)
+        try:
+            commit_ts = _commit(tm, job, parts)
+        except AlreadyCommitted as before:
+            commit_ts = before.commit_ts
+            log.info("nothing was written to table %s: %s", job.table, before)
+        else:
+            log.info("a frame was written to table %s at %s", job.table, commit_ts)
+        return commit_ts
+
+
+def _commit(tm: TransactionManager, job: Job, parts: Sequence[bytes]) -> Timestamp | None:
+    """Do what `commit` does.
+
+    Raises:
+        AlreadyCommitted: another transaction has done it, and this one never commits.
+    """
+    once = job.once
+    if once is not None:
+        open_keys(tm.session)
+    tx = Transaction.reopened(tm.session, job.token)
+    try:
+        if once is not None:
+            use_once(tx, once)
         tx.table(job.table)
         merge(tx, parts)
-        try:
-            tx.commit()
-        except CommitOutcomeUnknown as error:
-            outcome = tm.outcome(tx)
-            if isinstance(outcome, Aborted):
-                raise TransactionAborted(
-                    f"the write of a frame to table {job.table!r} was aborted: {error}"
-                ) from error
-            if not isinstance(outcome, Committed):
-                raise
-        log.info("a frame was written to table %s at %s", job.table, tx.commit_ts)
+        if job.replaced is not None:
+            _replace(tm, tx, job, job.replaced)
+        tx.commit()
+    except CommitOutcomeUnknown as error:
+        outcome = _outcome(tm, tx, parts)
+        if isinstance(outcome, Aborted):
+            check_once(tm, once)
+            raise TransactionAborted(
+                f"the write of a frame to table {job.table!r} was aborted: {error}"
+            ) from error
+        if not isinstance(outcome, Committed):
+            raise
+        return outcome.commit_ts
+    except TransactionAborted:
+        check_once(tm, once)
+        raise
+    return tx.commit_ts
+
+
+def _replace(tm: TransactionManager, tx: Transaction, job: Job, rows: KeyRange) -> None:
+    """Delete what the snapshot has in a range, and no task has written.
+
+    Cost: a scan of the range; memory for the names of all cells of the transaction.
+    """
+    target = tx.table(job.table, conflict_free=job.is_conflict_free)
+    written = {
+        (name.row, name.family + b":" + name.qualifier)
+        for name, _ in tx.changes()
+        if name.table == target.name
+    }
+    before = tm.snapshot(tx.start_ts).table(job.table)
+    for row, cells in before.scan(rows.start or None, rows.end or None):
+        if gone := [column for column in cells if (row, column) not in written]:
+            target.delete(row, gone)
+
+
+def _outcome(tm: TransactionManager, tx: Transaction, parts: Sequence[bytes]) -> Outcome:
+    if not tx.is_running:
+        return tm.outcome(tx)
+    # An earlier process has asked.  What has committed is left to readers and compactions: this
+    # owner knows none of the cells, and would complete the commit without them.
+    outcome = tm.session.outcomes.settle(tx.start_ts, _witness(tm, tx.start_ts, parts))
+    if isinstance(outcome, Aborted):
+        tx.learn(outcome)
+    return outcome
+
+
+def use_once(tx: Transaction, once: Once) -> None:
+    """Note in a transaction what it does; where another one has done it, roll it back.
+
+    Raises:
+        AlreadyCommitted: that other one has committed.
+        UsageError: something else was done under the same name; it is rolled back, too.
+        CommitOutcomeUnknown: this very transaction was noted before, by a process that may have
+            asked for its commit; nothing is taken back.
+    """
+    try:
+        once.check(tx)
+    except AlreadyCommitted as before:
+        if before.start_ts == tx.start_ts:
+            raise CommitOutcomeUnknown(str(before), start_ts=tx.start_ts, witness=None) from before
+        tx.rollback()
+        raise
+    except UsageError:
+        tx.rollback()
+        raise
+    once.note(tx)
+
+
+def check_once(tm: TransactionManager, once: Once | None) -> None:
+    """Say whether another transaction has done what an aborted one was to do.
+
+    Raises:
+        AlreadyCommitted: it has.
+    """
+    if once is not None:
+        with tm.begin(read_only=True) as tx:
+            once.check(tx)
 
 
 @contextmanager
@@ -294,7 +449,7 @@ def abort(job: Job, parts: Sequence[bytes]) -> None:
 
     Failures are logged: what stays is seen by nobody, and the compactor removes it.
     """
-    if job.rows_per_transaction is not None:
+    if job.rows_per_transaction is not None or job.done_ts is not None:
         return
     try:
         with _opened(job) as tm:

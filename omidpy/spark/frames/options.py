@@ -18,6 +18,7 @@ from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import KeyRange
 from omidpy.spark.frames.places import Place
 from omidpy.tx.frames.writing import NULLS
+from omidpy.tx.keys import check_key
 
 FORMAT: Final = "omidpy"
 
@@ -32,7 +33,18 @@ _READ: Final = (
     "batch_rows",
     "snapshot",
 )
-_WRITE: Final = ("nulls", "conflict", "rows_per_transaction", "hold", "estimated_rows")
+_WRITE: Final = (
+    "nulls",
+    "conflict",
+    "rows_per_transaction",
+    "hold",
+    "estimated_rows",
+    "idempotency_key",
+    "app_id",
+    "row_start",
+    "row_stop",
+    "row_prefix",
+)
 _BOTH: Final = (
     "store",
     "tso",
@@ -50,17 +62,18 @@ _REFUSED: Final = {
         "the same frame, and rows would be missing there; name the rows to read instead, by "
         "row_start, row_stop, row_prefix or rows"
     ),
-    "idempotency_key": (
-        "writes are not told apart by a key yet; write a row of your own that names the batch in "
-        "the same transaction, with omidpy.spark.write(df, tx, ...)"
-    ),
 }
 _PLAIN: Final = {name.replace("_", ""): name for name in (*_READ, *_WRITE, *_BOTH, *_REFUSED)}
-_OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout"})
+_OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout", "queryname"})
 
 HOLD_S: Final = 3600.0
 BATCH_ROWS: Final = 10_000
 CONFLICTS: Final = ("check", "free")
+FENCE: Final = "fence"
+"""Of writes that begin their transaction themselves: as `check`, and whoever began before, and has
+written the table, is aborted."""
+
+RANGE: Final = frozenset({"row_start", "row_stop", "row_prefix"})
 
 _ESCAPE: Final = re.compile(rb"\\x([0-9A-Fa-f]{2})")
 
@@ -96,9 +109,15 @@ class WriteWords:
 
     nulls: str
     is_conflict_free: bool
+    is_fencing: bool
     rows_per_transaction: int | None
     hold_s: float
     estimated_rows: int | None
+    idempotency_key: bytes | None
+    app_id: str | None
+    """Of streams."""
+    replaced: KeyRange | None
+    """The rows that are replaced, by mode('overwrite')."""
 
 
 def words(options: Mapping[str, str]) -> Words:
@@ -148,15 +167,10 @@ def read_words(said: Words) -> ReadWords:
     """
     given = said.given
     _refuse_others(given, (*_READ, *_BOTH), "reads")
-    bounds = (
-        key_bytes(given[name]) if name in given else None
-        for name in ("row_start", "row_stop", "row_prefix")
-    )
-    key_range = scan_range(*bounds, reverse=False)
     rows = given.get("rows")
     return ReadWords(
         hold_s=_seconds(given, "hold", HOLD_S),
-        key_range=key_range,
+        key_range=_range(given),
         rows=None if rows is None else _listed(rows),
         partitions=_count(given, "partitions"),
         batch_rows=_count(given, "batch_rows") or BATCH_ROWS,
@@ -175,17 +189,33 @@ def write_words(said: Words) -> WriteWords:
     if nulls not in NULLS:
         raise UsageError(f"nulls={nulls!r} is none of {', '.join(NULLS)}")
     conflict = given.get("conflict", CONFLICTS[0])
-    if conflict not in CONFLICTS:
+    if conflict not in (*CONFLICTS, FENCE):
         raise UsageError(
-            f"conflict={conflict!r} is none of {', '.join(CONFLICTS)}; with free, of two writes of "
-            "one cell at the same time that of the transaction stands that began later"
+            f"conflict={conflict!r} is none of {', '.join((*CONFLICTS, FENCE))}; with free, of two "
+            "writes of one cell at the same time that of the transaction stands that began later"
+        )
+    key = given.get("idempotency_key")
+    rows_per_transaction = _count(given, "rows_per_transaction")
+    if key is not None and rows_per_transaction is not None:
+        raise UsageError(
+            "idempotency_key names what one transaction does, and rows_per_transaction makes many; "
+            "leave out one of the two"
+        )
+    if conflict == FENCE and rows_per_transaction is not None:
+        raise UsageError(
+            "conflict='fence' is of one transaction, and rows_per_transaction makes many; leave "
+            "out one of the two"
         )
     return WriteWords(
         nulls,
         conflict == "free",
-        _count(given, "rows_per_transaction"),
+        conflict == FENCE,
+        rows_per_transaction,
         _seconds(given, "hold", HOLD_S),
         _count(given, "estimated_rows"),
+        None if key is None else check_key(key.encode()),
+        given.get("app_id"),
+        _range(given) if RANGE & given.keys() else None,
     )
 
 
@@ -237,6 +267,14 @@ def key_text(row: bytes) -> str:
         for byte in row
     )
     return "".join(plain)
+
+
+def _range(given: Mapping[str, str]) -> KeyRange:
+    bounds = (
+        key_bytes(given[name]) if name in given else None
+        for name in ("row_start", "row_stop", "row_prefix")
+    )
+    return scan_range(*bounds, reverse=False)
 
 
 def _listed(text: str) -> tuple[bytes, ...]:

@@ -1,4 +1,4 @@
-"""Frames of a manager: `read`, `snapshot` and `write`, in the process that has both ends.
+"""Frames of a manager: `read`, `snapshot`, `write` and `save`, in the process that has both ends.
 
 Here what is wrong is said by the call, before Spark hears of it.
 """
@@ -18,11 +18,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from omidpy.base.stages import described
-from omidpy.errors import UsageError
+from omidpy.errors import AlreadyCommitted, TransactionAborted, UsageError
 from omidpy.manager import TransactionManager
+from omidpy.model import Committed
 from omidpy.spark.frames import jobs
 from omidpy.spark.frames.jobs import Job
-from omidpy.spark.frames.options import CONFLICTS, FORMAT, HOLD_S, key_text
+from omidpy.spark.frames.once import keyed_write
+from omidpy.spark.frames.options import CONFLICTS, FENCE, FORMAT, HOLD_S, key_text
 from omidpy.spark.frames.places import check_reach, place_of
 from omidpy.spark.frames.sizes import estimated_rows
 from omidpy.spark.frames.source import OmidSource, arrow_schema
@@ -32,6 +34,7 @@ from omidpy.tx.frames.reading import schema_of
 from omidpy.tx.frames.shape import DEFAULT_KEY, Columns, KeyColumns, Shape, TypeName
 from omidpy.tx.frames.table import shape_to_read
 from omidpy.tx.frames.writing import NULLS, check_names
+from omidpy.tx.keys import open_keys
 from omidpy.tx.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -240,6 +243,11 @@ def write(
     """
     session = tx.session
     shape = _shape_to_write(frame, columns, key=key, rest=rest)
+    if conflict == FENCE:
+        raise UsageError(
+            "conflict='fence' would abort this transaction, which began before the fence; use "
+            "omidpy.spark.save(), or tm.fence(TABLE) before tm.begin()"
+        )
     for name, value, choices in (("nulls", nulls, NULLS), ("conflict", conflict, CONFLICTS)):
         if value not in choices:
             raise UsageError(f"{name}={value!r} is none of {', '.join(choices)}")
@@ -264,6 +272,73 @@ def write(
     except BaseException:
         tx.forbid_commit(f"the write of a frame to table {table!r} was cut short")
         raise
+
+
+def save(
+    frame: DataFrame,
+    tm: TransactionManager,
+    table: str,
+    columns: WrittenColumns | None = None,
+    *,
+    key: KeyColumns = DEFAULT_KEY,
+    rest: str | None = None,
+    nulls: str = NULLS[0],
+    conflict: str = CONFLICTS[0],
+    idempotency_key: bytes | None = None,
+    hold_s: float = HOLD_S,
+) -> Committed:
+    """Write a frame in a transaction of its own.
+
+    Args:
+        frame: As in `write`, and so is all that is not named here.
+        tm: A manager that is connected to a `tso-server`.
+        table: See `write`.
+        columns: See `write`.
+        key: See `write`.
+        rest: See `write`.
+        nulls: See `write`.
+        conflict: See `write`; and `fence` aborts everybody who began before and writes the table,
+            whatever cells, while those who begin later are checked.
+        idempotency_key: Names this write, 1 to 1024 bytes: it is done once, however often it is
+            asked for, in whatever process.  A repetition computes no row of the frame.
+        hold_s: For how long age alone does not abort it.
+
+    Returns:
+        `Committed(commit_ts)`, of the first write with the key if it was done before.
+
+    Raises:
+        UsageError, ConfigError, NoSuchTable, NoSuchFamily, NotTransactional: nothing was written;
+            also where the key was used for another table or other columns.
+        TransactionAborted, CommitOutcomeUnknown: as `Transaction.commit`.
+        Exception: Spark's, where a task has failed as often as it may; nothing was written.
+
+    Cost: that of `write`; with a key 1 get and 1 cell more.
+    """
+    shape = _shape_to_write(frame, columns, key=key, rest=rest)
+    once = None
+    if idempotency_key is not None:
+        once = keyed_write(idempotency_key, tm.session.catalog.full_name(table), shape)
+        open_keys(tm.session)
+    try:
+        if conflict == FENCE:
+            jobs.fence(tm, table, shape, once)
+            conflict = CONFLICTS[0]
+        with tm.begin(hold_s=hold_s) as tx:
+            if once is not None:
+                once.check(tx)
+                tx.has_key = True
+            write(frame, tx, table, columns, key=key, rest=rest, nulls=nulls, conflict=conflict)
+            if once is not None:
+                once.note(tx)
+    except AlreadyCommitted as before:
+        return Committed(before.commit_ts)
+    except TransactionAborted:
+        try:
+            jobs.check_once(tm, once)
+        except AlreadyCommitted as before:
+            return Committed(before.commit_ts)
+        raise
+    return Committed(tx.commit_ts)
 
 
 def _run(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from omidpy.base.words.moments import moment
 from omidpy.spark.frames.options import FORMAT, read_words, words
 from omidpy.spark.frames.reading import Reading, TableReader, check_columns, plan
+from omidpy.spark.frames.streaming import BatchWriter, batch_writer_of
 from omidpy.spark.frames.types import own_schema, shape_of
 from omidpy.spark.frames.writing import TableWriter, writer_of
 
@@ -70,6 +71,10 @@ class OmidSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:  # noqa: FBT001 - Spark calls it so
         """Begin a write."""
         return writer_of(self.options, arrow_schema(schema), overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001, N802 - see above
+        """Return what writes a batch of a stream."""
+        return batch_writer_of(self.options, arrow_schema(schema), overwrite=overwrite)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from omidpy.base.stages import described
 from omidpy.errors import UsageError
-from omidpy.spark.frames.options import FORMAT
+from omidpy.spark.frames.options import FORMAT, RANGE
 from omidpy.spark.frames.sizes import estimated_rows
 from omidpy.spark.frames.writing import OVERWRITE
 
@@ -20,6 +20,7 @@ _SAID: Final = "_omidpy_said"
 """What the writer was told before, as `omidpy.committers.spark.writing` notes it."""
 _KNOWN: Final = frozenset({"estimatedrows", "rowspertransaction"})
 """With one of these options nobody need count."""
+_RANGE: Final = frozenset(name.replace("_", "") for name in RANGE)
 
 
 def teach(writer: Any) -> None:
@@ -54,9 +55,11 @@ def _saving(original: Callable[..., Any]) -> Callable[..., Any]:
         original(self, path, format, mode, *rest, **options)
 
     def check(self: Any, said: dict[str, Any], mode: str | None, options: dict[str, Any]) -> None:
-        check_mode(str(mode or next(iter(said.get("mode", ())), None) or "error"))
         names = {str(one).lower().replace("_", "") for one in options}
-        if not _KNOWN & (names | set(said.get("options", ()))):
+        names |= set(said.get("options", ()))
+        chosen = str(mode or next(iter(said.get("mode", ())), None) or "error")
+        check_mode(chosen, has_range=bool(_RANGE & names))
+        if not _KNOWN & names:
             rows = estimated_rows(self._df)
             if rows is not None:
                 self.option("estimated_rows", str(rows))
@@ -65,13 +68,19 @@ def _saving(original: Callable[..., Any]) -> Callable[..., Any]:
     return save
 
 
-def check_mode(mode: str) -> None:
+def check_mode(mode: str, *, has_range: bool = False) -> None:
     """Refuse modes that no transaction could honour.
+
+    Args:
+        mode: The mode.
+        has_range: Whether the rows are named that are to be replaced.
 
     Raises:
         UsageError: it says what to do instead.
     """
     if mode.lower() == "overwrite":
+        if has_range:
+            return
         raise UsageError(OVERWRITE)
     if mode.lower() != "append":
         raise UsageError(

@@ -8,6 +8,7 @@ not merged, and so is removed, or covered by the attempt that was.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +18,20 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from omidpy.errors import UsageError
+from omidpy.errors import AlreadyCommitted, UsageError
 from omidpy.spark.frames import jobs
 from omidpy.spark.frames.jobs import Job
+from omidpy.spark.frames.once import keyed_write
 from omidpy.spark.frames.options import words, write_words
 from omidpy.spark.frames.types import shape_of
 from omidpy.tx.frames.writing import check_names
 
+log = logging.getLogger(__name__)
+
 OVERWRITE: Final = (
     "a table is not overwritten as a whole: no transaction could delete what others write at the "
-    "same time.  Write with mode('append'), which puts rows over those of the same key; delete "
+    "same time.  Name the rows to replace, by row_prefix, or row_start and row_stop; or write with "
+    "mode('append'), which puts rows over those of the same key; delete "
     "rows by a column _op = 'delete'; or write a new table, and let readers change over to it"
 )
 
@@ -72,14 +77,28 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
         UsageError: an option or a column is wrong, or the frame is too large; nothing was written.
         OmidError: the store or its table cannot be written.
     """
-    if overwrite:
-        raise UsageError(OVERWRITE)
     said = words(options)
     given = write_words(said)
+    if overwrite and given.replaced is None:
+        raise UsageError(OVERWRITE)
+    if given.replaced is not None and not overwrite:
+        raise UsageError(
+            "row_start, row_stop and row_prefix name the rows that mode('overwrite') replaces; "
+            "mode('append') writes where the frame's keys say"
+        )
+    if given.app_id is not None:
+        raise UsageError("app_id names a stream; a write has an idempotency_key")
     shape = shape_of(said, schema)
     if shape.has_commit_ts:
         raise UsageError("_commit_ts is read alone; leave it out of the frame")
     check_names(shape, schema.names)
+    if overwrite and (
+        given.rows_per_transaction is not None or any(one.is_counter for one in shape.fields)
+    ):
+        raise UsageError(
+            "mode('overwrite') deletes and writes in one transaction, and has neither counters nor "
+            "rows_per_transaction"
+        )
     jobs.check_counters(
         shape,
         is_conflict_free=given.is_conflict_free,
@@ -87,6 +106,10 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
     )
     with said.place.connect() as tm:
         place = said.place.seen(tm.store)
+        done_ts: int | None = None
+        token, once, key = b"", None, given.idempotency_key
+        if key is not None:
+            once = keyed_write(key, tm.session.catalog.full_name(said.table), shape, given.replaced)
         if given.rows_per_transaction is None:
             jobs.check_size(
                 tm.session,
@@ -95,9 +118,19 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
                 given.estimated_rows,
                 is_conflict_free=given.is_conflict_free,
             )
-            token = jobs.begin(tm, said.table, shape, hold_s=given.hold_s)
+            try:
+                token = jobs.begin(
+                    tm,
+                    said.table,
+                    shape,
+                    hold_s=given.hold_s,
+                    once=once,
+                    is_fencing=given.is_fencing,
+                )
+            except AlreadyCommitted as before:
+                done_ts = before.commit_ts
+                log.info("nothing is to be written to table %s: %s", said.table, before)
         else:
-            token = b""
             with tm.begin() as tx:
                 jobs.check_target(tx, said.table, shape)
         client: int | None = getattr(tm.oracle, "client", None)
@@ -112,6 +145,9 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
             is_conflict_free=given.is_conflict_free,
             rows_per_transaction=given.rows_per_transaction,
             client=client,
+            replaced=given.replaced,
+            once=once,
+            done_ts=done_ts,
         )
     )
 

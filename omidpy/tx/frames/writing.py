@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from omidpy.codec import INT64, JSON, Codec
 from omidpy.errors import UsageError
+from omidpy.model import KeyRange
+from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.frames.reading import pyarrow, type_of
 from omidpy.tx.frames.shape import COMMIT_TS, OP, Field, Shape
 
@@ -74,6 +76,7 @@ class FrameWriter:
         nulls: str = "keep",
         base: Base | None = None,
         sink: Sink | None = None,
+        key_range: KeyRange = WHOLE_TABLE,
     ) -> None:
         """Write nothing yet.
 
@@ -83,6 +86,7 @@ class FrameWriter:
             nulls: One of `NULLS`.
             base: What is read for deletes and counters; by default the target itself.
             sink: What takes the writes for the target; by default itself.
+            key_range: Where rows may be.
 
         Raises:
             UsageError: an argument is wrong, or counters would not be checked for conflicts.
@@ -98,6 +102,7 @@ class FrameWriter:
         self._sink = target if sink is None else sink
         self._base = target if base is None else base
         self._shape = shape
+        self._key_range = key_range
         self._nulls = nulls
         self._counters = [one.column for one in shape.fields if one.is_counter]
         self._seen: set[bytes] = set()
@@ -107,14 +112,20 @@ class FrameWriter:
         """Write the rows of a batch.
 
         Raises:
-            UsageError: a column is missing, unknown or of another type, a key is null or comes
-                twice, or a value cannot be stored.
+            UsageError: a column is missing, unknown or of another type, a key is null, comes twice
+                or lies elsewhere, or a value cannot be stored.
 
         Cost: what the writes cost; 1 read for the counters and 1 for the deletes of a batch.
         """
         columns = _Columns(self._shape, batch)
         keys = [self._shape.key.encode(values) for values in columns.key_values()]
         self._check_unique(keys)
+        for row in keys:
+            if not self._key_range.contains(row):
+                raise UsageError(
+                    f"the frame has the row {row[:60]!r}, which is not among those to be replaced; "
+                    "leave it out, or name a longer range of rows"
+                )
         ops = columns.ops()
         counts = self._found(keys, self._counters) if self._counters else {}
         doomed = [row for row, op in zip(keys, ops, strict=True) if op == DELETE]

@@ -17,6 +17,7 @@ from omidpy.manager import TransactionManager
 from omidpy.model import Timestamp
 from omidpy.reading.visibility import sort_row
 from omidpy.storage.memory import MemoryStore
+from omidpy.tx.keys import STREAM_MARK
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.naive_oracle import NaiveOracle
 
@@ -36,10 +37,17 @@ class Keys:
         self.issued(200, seconds_ago=KEEP_S)
         self.issued(1000, seconds_ago=0)
 
-    def use(self, start_ts: int, *, commit_ts: int | None = None, row: bytes = b"") -> None:
+    def use(
+        self,
+        start_ts: int,
+        *,
+        commit_ts: int | None = None,
+        row: bytes = b"",
+        value: bytes = b"1",
+    ) -> None:
         """Use a key: its row is the number, or `row`."""
         cell = self.world.put(
-            row or b"%d" % start_ts, start_ts, table=KEYS_TABLE, family=b"k", qualifier=b"t"
+            row or b"%d" % start_ts, start_ts, value, table=KEYS_TABLE, family=b"k", qualifier=b"t"
         )
         self.world.heal(cell, commit_ts or start_ts + 50, table=KEYS_TABLE)
 
@@ -62,6 +70,14 @@ def test_a_key_goes_after_its_time_and_not_before() -> None:
     kept = Keys()
     kept.world.compact(OPTIONS)
     assert kept.left() == [b"150", b"250"]
+
+
+def test_the_row_of_a_stream_stays() -> None:
+    """Its newest batch may be repeated whenever its query goes on."""
+    kept = Keys()
+    kept.use(40, row=b"stream", value=STREAM_MARK + b"7 q")
+    kept.world.compact(OPTIONS)
+    assert kept.left() == [b"150", b"250", b"stream"]
 
 
 @pytest.mark.parametrize("keep_s", [None, KEEP_S * 1.01])

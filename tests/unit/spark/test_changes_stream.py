@@ -14,10 +14,14 @@ import pytest
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
 from omidpy.errors import SnapshotTooOld, UsageError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.manager import TransactionManager
+from omidpy.reading.changes import feed as feed_module
+from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.spark import changes_stream
 from omidpy.spark.changes_stream import (
     ChangesReader,
@@ -161,6 +165,59 @@ def test_available_now_ends_where_the_table_was(client: Client) -> None:
         assert reader.latestOffset(end, ALL) == end
 
 
+def test_a_batch_has_so_many_rows_at_most(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions stay whole; the table is read once for many batches, and again behind them."""
+    scans: list[int] = []
+    original = ChangeFeed.cuts
+
+    def counted(self: ChangeFeed, most: int) -> Any:
+        scans.append(most)
+        return original(self, most)
+
+    monkeypatch.setattr(ChangeFeed, "cuts", counted)
+    since = client.tm.begin().start_ts
+    for size in (1, 1, 5, 1, 2, 1):
+        with client.tm.begin() as tx:
+            for at in range(size):
+                tx.table(TABLE).put(b"%d" % at, {b"cf:q": b"v"})
+    with stream(since=str(since), maxRowsPerTrigger="3") as reader:
+        assert reader.getDefaultReadLimit() == ReadMaxRows(3)
+        reader.prepareForTriggerAvailableNow()
+        client.write(b"later")
+        found, start = [], reader.initialOffset()
+        while (end := reader.latestOffset(start, ReadMaxRows(3))) != start:
+            assert reader.latestOffset(start, ReadMaxRows(3)) == end
+            found.append(len(batch(reader, start, end)))
+            start = end
+        assert found == [2, 5, 3, 1]
+        assert scans == [3]
+    with stream(since=str(since), maxRowsPerTrigger="3") as reader:
+        start = reader.initialOffset()
+        assert len(batch(reader, start, reader.latestOffset(start, ReadAllAvailable()))) == 12
+    with stream(maxRowsPerTrigger="3") as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadMaxRows(3))
+        assert len(batch(reader, start, end)) == 6, "the table as it is comes whole"
+
+
+def test_many_commits_are_counted_in_little_memory(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too much to remember is counted by the next look."""
+    monkeypatch.setattr(feed_module, "MOST_COMMITS", 4)
+    since = client.tm.begin().start_ts
+    for at in range(11):
+        client.write(b"%02d" % (10 - at))
+    with stream(since=str(since), maxRowsPerTrigger="1") as reader:
+        found, start = [], reader.initialOffset()
+        reader.prepareForTriggerAvailableNow()
+        while (end := reader.latestOffset(start, ReadMaxRows(1))) != start:
+            found += [row for row, *_ in batch(reader, start, end)]
+            assert len(reader._cuts) <= 6
+            start = end
+    assert found == [b"%02d" % (10 - at) for at in range(11)]
+
+
 def test_a_batch_of_a_frame_is_a_window(client: Client) -> None:
     """With columns, old values, moments, and the state first."""
     client.write(value=b"0")
@@ -207,6 +264,7 @@ def test_what_may_have_been_collected_is_refused_by_the_driver(client: Client) -
         ({**NEEDED, "since": "yesterday"}, "no moment"),
         ({**NEEDED, "until": "latest"}, "no moment"),
         ({**NEEDED, "oldvalues": "yes"}, "must be true or false"),
+        ({**NEEDED, "maxRowsPerTrigger": "0"}, "must be a number, 1 or more"),
     ],
 )
 def test_what_a_query_lacks_is_named(options: dict[str, str], message: str) -> None:
@@ -219,6 +277,8 @@ def test_options_of_one_kind_are_refused_by_the_other() -> None:
     """They would be passed over."""
     with pytest.raises(UsageError, match="for streams"):
         ChangesReader(Options({**NEEDED, "since": "latest"}))
+    with pytest.raises(UsageError, match="for streams"):
+        ChangesReader(Options({**NEEDED, "maxrowspertrigger": "5"}))
     for name, text in (("until", "1"), ("snapshot", "true")):
         with pytest.raises(UsageError, match="for batches"):
             ChangesStreamReader(Options({**NEEDED, name: text}))

@@ -78,7 +78,7 @@ def test_no_format_of_the_product_is_left_out(sources: Sources) -> None:
 @pytest.mark.parametrize(
     ("name", "can"),
     [
-        ("omidpy", {"reader", "writer"}),
+        ("omidpy", {"reader", "writer", "streamWriter"}),
         ("omidpy-parquet", {"reader", "writer", "streamWriter"}),
         ("omidpy-published", {"reader"}),
         ("omidpy-changes", {"reader", "streamReader"}),

@@ -11,6 +11,7 @@ import pytest
 from omidpy.codec import INT64
 from omidpy.errors import (
     CommitOutcomeUnknown,
+    Fenced,
     NoSuchFamily,
     NoSuchTable,
     TransactionAborted,
@@ -18,7 +19,7 @@ from omidpy.errors import (
     UsageError,
     WriteConflict,
 )
-from omidpy.model import Undecided
+from omidpy.model import KeyRange, Undecided
 from omidpy.spark.frames import jobs
 from omidpy.spark.frames.jobs import Job
 from omidpy.tx.frames.shape import Shape
@@ -116,6 +117,56 @@ def test_a_conflict_aborts_the_whole(world: JobWorld) -> None:
                 jobs.commit(job, parts)
             jobs.abort(job, parts)
     assert set(world.seen()) == {b"0a", b"1a", b"1b"}
+
+
+def test_a_range_is_replaced(world: JobWorld) -> None:
+    """What the frame lacks goes, other rows stay; somebody else's change is a conflict."""
+    with world.tm.begin() as tx:
+        for row in (b"a", b"b1", b"b2", b"b3", b"c"):
+            tx.table("t").put(row, {b"cf:n": b"old", b"cf:more": b"old"})
+    rows = [batch(row=[b"b2", b"b4"], n=[2, 4]), batch(row=[b"b3"], n=[3], _op=["delete"])]
+    job = world.begin(replaced=KeyRange(b"b", b"c"))
+    doomed = world.begin(replaced=KeyRange(b"b", b"c"))
+    parts = [jobs.run(job, [one], task) for task, one in enumerate(rows)]
+    others = [jobs.run(doomed, rows[:1], 0)]
+    jobs.commit(job, parts)
+    old = {b"cf:n": b"old", b"cf:more": b"old"}
+    expected = {
+        b"a": old,
+        b"b2": {b"cf:n": INT64.encode(2)},
+        b"b4": {b"cf:n": INT64.encode(4)},
+        b"c": old,
+    }
+    assert world.seen() == expected
+    with pytest.raises(WriteConflict):
+        jobs.commit(doomed, others)
+    assert world.seen() == expected
+    job = world.begin(replaced=KeyRange(b"b", b"c"))
+    with pytest.raises(UsageError, match="the row b'd', which is not among those to be replaced"):
+        jobs.run(job, [batch(row=[b"b1", b"d"], n=[1, 1])], 0)
+    jobs.commit(job, [])
+    assert set(world.seen()) == {b"a", b"c"}, "an empty frame leaves nothing of the range"
+
+
+def test_a_fence_aborts_whoever_began_before(world: JobWorld) -> None:
+    """Whatever it wrote of the table; nobody is aborted by a write that is refused."""
+    shape = Shape.of(COLUMNS)
+    earlier, other = world.tm.begin(), world.tm.begin()
+    earlier.table("t").put(b"z", {b"cf:n": b"1"})
+    with world.place.connect() as tm:
+        wrong = Shape.of({"n": ("no:n", "bigint")})
+        with pytest.raises(NoSuchFamily):
+            jobs.begin(tm, "t", wrong, hold_s=60, is_fencing=True)
+        other.table("t").put(b"y", {b"cf:n": b"1"})
+        other.commit()
+        token = jobs.begin(tm, "t", shape, hold_s=60, is_fencing=True)
+    with world.tm.begin() as later:
+        later.table("t").put(b"x", {b"cf:n": b"1"})
+    with pytest.raises(Fenced):
+        earlier.commit()
+    job = Job(world.place, "t", shape, token, "job")
+    jobs.commit(job, [jobs.run(job, [batch(row=[b"a"], n=[1])], 0)])
+    assert set(world.seen()) == {b"a", b"x", b"y"}
 
 
 def test_a_part_that_is_missing_aborts(world: JobWorld) -> None:

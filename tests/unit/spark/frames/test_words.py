@@ -33,9 +33,8 @@ def said(**more: str) -> Any:
         ({}, "needs option\\('store', ...\\)"),
         ({"store": "x"}, "needs option\\('tso', ...\\)"),
         ({"store": "x", "tso": "y"}, "needs option\\('table', ...\\)"),
-        ({**PLACE, "tabel": "x"}, "has no option 'tabel'; it has at, batch_rows"),
+        ({**PLACE, "tabel": "x"}, "has no option 'tabel'; it has app_id, at, batch_rows"),
         ({**PLACE, "pushdown": "true"}, "rows would be missing there; name the rows"),
-        ({**PLACE, "idempotency_key": "x"}, "writes are not told apart by a key yet"),
     ],
 )
 def test_options_that_are_wrong_are_named(options: dict[str, str], message: str) -> None:
@@ -64,7 +63,10 @@ def test_words_of_a_read_that_are_wrong_are_named(more: dict[str, str], message:
     [
         ({"at": "1h"}, "at: writes have no such option"),
         ({"nulls": "drop"}, "is none of keep, delete"),
-        ({"conflict": "fence"}, "is none of check, free"),
+        ({"conflict": "all"}, "is none of check, free, fence"),
+        ({"conflict": "fence", "rows_per_transaction": "5"}, "is of one transaction"),
+        ({"idempotency_key": "x", "rows_per_transaction": "5"}, "what one transaction does"),
+        ({"idempotency_key": ""}, "a key has 1 to"),
         ({"rows_per_transaction": "many"}, "must be a number, 1 or more"),
     ],
 )
@@ -96,6 +98,7 @@ def test_modes_that_no_transaction_could_honour_are_refused(mode: str) -> None:
     with pytest.raises(UsageError, match=r"mode\('append'\)"):
         check_mode(mode)
     check_mode("append")
+    check_mode("Overwrite", has_range=True)
 
 
 # -- types -----------------------------------------------------------------------------------------

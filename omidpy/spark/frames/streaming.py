@@ -1,0 +1,225 @@
+"""Writes the batches of a stream, each once: `df.writeStream.format("omidpy")`, and `each_batch`.
+
+Spark runs the newest batch again after a restart, if its checkpoint does not say that it was done.
+The transaction of a batch notes its number (`once.py`), so that one which has committed is not
+written again, whatever the checkpoint says.
+
+Spark makes the writer anew in three places, and only one of them is to begin a transaction: that
+from where it is sent to tasks.  The process that commits learns from the tasks' answers which
+transaction it was.  Which batch it is, tasks know first: they look whether it was written, and so
+does the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from omidpy.errors import AlreadyCommitted, UsageError
+from omidpy.manager import DEFAULT_RETRY_BUDGET_S, TransactionManager
+from omidpy.spark.frames import jobs
+from omidpy.spark.frames.jobs import Job
+from omidpy.spark.frames.once import StreamBatch
+from omidpy.spark.frames.options import Words, WriteWords, words, write_words
+from omidpy.spark.frames.types import shape_of
+from omidpy.tx.frames.shape import Shape
+from omidpy.tx.frames.writing import check_names
+from omidpy.tx.keys import open_keys
+from omidpy.tx.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+QUERY: Final = "sql.streaming.queryId"
+BATCH: Final = "streaming.sql.batchId"
+"""What Spark calls the two, where it runs a batch and in its tasks."""
+
+
+@dataclass
+class BatchMessage(WriterCommitMessage):
+    """What a task wrote, and of which transaction and batch it is."""
+
+    part: bytes
+    token: bytes
+    client: int | None
+    name: str
+    query: str
+
+
+class BatchWriter(DataSourceStreamArrowWriter):
+    """One batch, in any of the three places."""
+
+    def __init__(self, said: Words, given: WriteWords, shape: Shape) -> None:
+        self._said = said
+        self._given = given
+        self._shape = shape
+        self._job: Job | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Begin the transaction, once: it is sent to tasks."""
+        if self._job is None:
+            self._job = self._begin()
+        return self.__dict__
+
+    def _begin(self) -> Job:
+        with self._said.place.connect() as tm:
+            # A transaction that uses a key begins behind the table of keys.
+            open_keys(tm.session)
+            place = self._said.place.seen(tm.store)
+            token = jobs.begin(tm, self._said.table, self._shape, hold_s=self._given.hold_s)
+            client: int | None = getattr(tm.oracle, "client", None)
+        return replace(self._plain(), place=place, token=token, client=client)
+
+    def _plain(self) -> Job:
+        return Job(
+            self._said.place,
+            self._said.table,
+            self._shape,
+            b"",
+            uuid.uuid4().hex,
+            nulls=self._given.nulls,
+            is_conflict_free=self._given.is_conflict_free,
+        )
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Run a task: on an executor."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        query, number = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
+        assert query is not None, "Spark says which query a task is of"
+        assert number is not None, "Spark says which batch a task is of"
+        return self.written(iterator, context.partitionId(), query, int(number))
+
+    def written(
+        self, batches: Iterator[pa.RecordBatch], task: int, query: str, number: int
+    ) -> BatchMessage:
+        """Write what a task has, unless its batch was written before."""
+        assert self._job is not None, "it was begun where it was sent from"
+        job = self._job
+        message = BatchMessage(b"", job.token, job.client, job.name, query)
+        with job.place.connect() as tm:
+            try:
+                jobs.check_once(tm, self._batch(query, number))
+            except AlreadyCommitted as before:
+                log.info("nothing is to be written to table %s: %s", job.table, before)
+                return message
+        return replace(message, part=jobs.run(job, batches, task))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Commit a batch, unless it was before: on the driver."""
+        found = _found(messages)
+        job = self._job_of(found[0])
+        batch = self._batch(found[0].query, batchId)
+        jobs.commit(replace(job, once=batch), [one.part for one in found])
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - see above
+        """Take a batch back: on the driver."""
+        if found := _found(messages):
+            jobs.abort(self._job_of(found[0]), [one.part for one in found])
+
+    def _job_of(self, message: BatchMessage) -> Job:
+        return replace(self._plain(), token=message.token, client=message.client, name=message.name)
+
+    def _batch(self, query: str, number: int) -> StreamBatch:
+        return StreamBatch(self._given.app_id or query, query, number)
+
+
+def _found(messages: Sequence[WriterCommitMessage | None]) -> list[BatchMessage]:
+    return [one for one in messages if isinstance(one, BatchMessage)]
+
+
+def batch_writer_of(
+    options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool
+) -> BatchWriter:
+    """Return what writes a batch; nothing is asked of the store yet.
+
+    Raises:
+        UsageError: an option or a column is wrong.
+    """
+    if overwrite:
+        raise UsageError(
+            "outputMode('complete') would replace the whole table with each batch, which no "
+            "transaction could; write outputMode('update'), whose rows go over those of the same "
+            "key"
+        )
+    said = words(options)
+    given = write_words(said)
+    if given.replaced is not None:
+        raise UsageError("a stream replaces no range of rows; leave row_start and the like out")
+    if given.is_fencing:
+        raise UsageError(
+            "conflict='fence' would abort the writes of others with each batch of a stream, also "
+            "with one that is repeated; write conflict='check'"
+        )
+    if given.idempotency_key is not None or given.rows_per_transaction is not None:
+        raise UsageError(
+            "idempotency_key and rows_per_transaction are of a batch alone: each batch of a stream "
+            "is one transaction, and known by its number"
+        )
+    shape = shape_of(said, schema)
+    if shape.has_commit_ts:
+        raise UsageError("_commit_ts is read alone; leave it out of the frame")
+    check_names(shape, schema.names)
+    jobs.check_counters(shape, is_conflict_free=given.is_conflict_free)
+    return BatchWriter(said, given, shape)
+
+
+def each_batch(
+    tm: TransactionManager,
+    apply: Callable[[Transaction, DataFrame, int], object],
+    *,
+    app_id: str | None = None,
+    retry_budget_s: float = DEFAULT_RETRY_BUDGET_S,
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that runs each batch in a transaction, once.
+
+        query = df.writeStream.foreachBatch(omidpy.spark.each_batch(tm, apply)).start()
+
+    A batch that Spark repeats, and that has committed, is passed over.  One that was aborted is run
+    again, from `apply`, for as long as the budget says; so it must have no effect but in the
+    transaction.
+
+    Args:
+        tm: A manager; each batch has a transaction of its own.
+        apply: Called with the transaction, the batch and its number; what it returns is ignored.
+        app_id: Names the stream; None: the id that the query has in its checkpoint.  With a name a
+            second checkpoint is refused, which would write the same rows again.
+        retry_budget_s: How long a batch is tried.
+
+    Raises:
+        UsageError: from the query: its checkpoint was lost or put back.
+        OmidError: from the query: it was aborted, or nobody knows; a restart finds out.
+    """
+
+    @wraps(apply)
+    def run(frame: DataFrame, number: int) -> None:
+        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY) or ""
+        if not query and app_id is None:
+            raise UsageError(
+                "Spark does not say which query this batch is of; name it, each_batch(..., app_id=)"
+            )
+        batch = StreamBatch(app_id or query, query, number)
+        open_keys(tm.session)
+        try:
+            for attempt in tm.attempts(budget_s=retry_budget_s):
+                with attempt as tx:
+                    batch.check(tx)
+                    tx.has_key = True
+                    apply(tx, frame, number)
+                    batch.note(tx)
+        except AlreadyCommitted as before:
+            if before.key != batch.key:
+                raise
+            log.info("batch %d is passed over: %s", number, before)
+
+    return run

@@ -1,0 +1,218 @@
+"""Each batch of a stream is written once, however often Spark runs it and wherever it died."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from omidpy.errors import AlreadyCommitted, UsageError, WriteConflict
+from omidpy.spark.frames.options import Words, write_words
+from omidpy.spark.frames.streaming import (
+    QUERY,
+    BatchMessage,
+    BatchWriter,
+    batch_writer_of,
+    each_batch,
+)
+from omidpy.tx.frames.shape import Shape
+from omidpy.tx.transaction import Transaction
+from tests.machines.clients import Loss
+from tests.machines.frame_jobs import COLUMNS, JobWorld, batch
+
+PLACE = {"store": "sqlite:///x.db", "tso": "here:1", "table": "t", "key": "row"}
+SCHEMA = pa.schema([("row", pa.binary()), ("n", pa.int64())])
+
+
+class Query:
+    """A query of Spark: its writer is made anew for each batch, and for each commit."""
+
+    def __init__(self, world: JobWorld, query: str = "q", **given: str) -> None:
+        """Write to the table of a world."""
+        self.world, self.query = world, query
+        self.said = Words(world.place, "t", None, None, None, None, {**PLACE, **given})
+
+    def make(self) -> BatchWriter:
+        """Return a writer, as Spark makes one."""
+        return BatchWriter(self.said, write_words(self.said), Shape.of(COLUMNS))
+
+    def tasks(self, number: int, *rows: bytes) -> list[Any]:
+        """Run the tasks of a batch, one a row; return what they answer."""
+        writer = self.make()
+        writer.__getstate__()
+        writer.__getstate__()
+        return [
+            writer.written(iter([batch(row=[row], n=[number])]), task, self.query, number)
+            for task, row in enumerate(rows)
+        ]
+
+    def commit(self, number: int, messages: list[Any]) -> None:
+        """Commit a batch, by a writer that knows nothing of it."""
+        self.make().commit(messages, number)
+
+    def run(self, number: int, *rows: bytes) -> None:
+        """Run a batch."""
+        self.commit(number, self.tasks(number, *rows))
+
+
+@pytest.fixture
+def world() -> JobWorld:
+    """Give a store with a table."""
+    return JobWorld()
+
+
+def test_batches_follow_one_another(world: JobWorld) -> None:
+    """Each in a transaction of its own; what its tasks answer travels."""
+    query = Query(world)
+    query.run(0, b"a", b"b")
+    messages = pickle.loads(
+        pickle.dumps(
+            [
+                BatchMessage(one.part, one.token, one.client, one.name, one.query)
+                for one in query.tasks(1, b"c")
+            ]
+        )
+    )
+    assert set(world.seen()) == {b"a", b"b"}
+    query.commit(1, [None, *messages])
+    assert set(world.seen()) == {b"a", b"b", b"c"}
+
+
+def test_a_batch_that_is_run_again_is_written_once(world: JobWorld) -> None:
+    """The driver died behind the commit: tasks write nothing; before it, they write it all."""
+    query = Query(world)
+    query.tasks(0, b"a")
+    query.run(0, b"a")
+    seen, cells = world.seen(), world.cells()
+    messages = query.tasks(0, b"other")
+    assert [one.part for one in messages] == [b""]
+    query.commit(0, messages)
+    assert (world.seen(), world.cells()) == (seen, cells)
+
+
+def test_of_two_drivers_one_writes(world: JobWorld) -> None:
+    """The one that was taken for dead comes last, and what its tasks wrote is removed."""
+    query = Query(world)
+    late, later = (query.tasks(0, b"a", b"late") for _ in range(2))
+    query.run(0, b"a")
+    cells = world.cells()
+    query.commit(0, late)
+    assert (set(world.seen()), world.cells() - cells) == ({b"a"}, -2)
+    query.run(1, b"b")
+    with pytest.raises(UsageError, match="batch 0 of the stream 'q' comes behind batch 1"):
+        query.commit(0, later)
+    assert set(world.seen()) == {b"a", b"b"}
+
+
+def test_a_batch_that_failed_leaves_nothing(world: JobWorld) -> None:
+    """Spark aborts it, with the answers of those tasks that had one."""
+    query = Query(world)
+    before = world.cells()
+    query.make().abort([*query.tasks(0, b"a"), None], 0)
+    query.make().abort([None], 0)
+    assert (world.seen(), world.cells()) == ({}, before)
+    query.run(0, b"b")
+    query.make().abort(query.tasks(0, b"b"), 0)
+    assert set(world.seen()) == {b"b"}
+
+
+def test_a_stream_with_a_name_has_one_checkpoint(world: JobWorld) -> None:
+    """A second one would write its rows again."""
+    Query(world, "q1", app_id="orders").run(0, b"a")
+    with pytest.raises(UsageError, match="the stream 'orders' is that of another query, q1"):
+        Query(world, "q2", app_id="orders").tasks(0, b"b")
+    Query(world, "q2", app_id="orders-2").run(0, b"b")
+    assert set(world.seen()) == {b"a", b"b"}
+
+
+@pytest.mark.parametrize(
+    ("more", "overwrite", "message"),
+    [
+        ({}, True, "outputMode\\('complete'\\) would replace"),
+        ({"idempotency_key": "x"}, False, "each batch of a stream is one transaction"),
+        ({"rows_per_transaction": "5"}, False, "each batch of a stream is one transaction"),
+        ({"conflict": "fence"}, False, "would abort the writes of others"),
+        ({"columns": "n=cf:n, m=cf:m"}, False, "the frame has no column m"),
+        ({"columns": "n=cf:n counter", "conflict": "free"}, False, "would count once"),
+    ],
+)
+def test_what_no_stream_can_do_is_refused(
+    more: dict[str, str], message: str, *, overwrite: bool
+) -> None:
+    """Before a batch begins."""
+    options = {**PLACE, "columns": "n=cf:n", **more}
+    with pytest.raises(UsageError, match=message):
+        batch_writer_of(options, SCHEMA, overwrite=overwrite)
+
+
+# -- foreachBatch ----------------------------------------------------------------------------------
+
+
+def frame(query: str | None = "q") -> Any:
+    """Return a batch, as far as it is looked at."""
+    properties = SimpleNamespace(getLocalProperty={QUERY: query}.get)
+    return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=properties))
+
+
+def test_each_batch_is_applied_once(world: JobWorld) -> None:
+    """Beside whatever else it writes; one that raised is not done."""
+    calls: list[int] = []
+
+    def apply(tx: Transaction, _: Any, number: int) -> None:
+        calls.append(number)
+        tx.table("t").counter_inc(b"count", b"cf:n")
+        if calls == [0]:
+            raise OSError("stop")
+
+    run = each_batch(world.tm, apply)
+    with pytest.raises(OSError, match="stop"):
+        run(frame(), 0)
+    for number in (0, 0, 1, 1):
+        run(frame(), number)
+    assert calls == [0, 0, 1]
+    assert world.tm.begin().table("t").counter_get(b"count", b"cf:n") == 2
+    with pytest.raises(UsageError, match="its checkpoint was put back"):
+        run(frame(), 0)
+    with pytest.raises(UsageError, match="name it"):
+        run(frame(None), 2)
+    each_batch(world.tm, apply, app_id="x")(frame(None), 0)
+
+
+@pytest.mark.parametrize("loss", [Loss.REPLY, Loss.REQUEST])
+def test_a_lost_answer_is_tried_again(world: JobWorld, loss: Loss) -> None:
+    """And found, if it was a commit."""
+
+    def apply(tx: Transaction, _: Any, __: int) -> None:
+        tx.table("t").counter_inc(b"count", b"cf:n")
+
+    world.oracle.losses.append(loss)
+    each_batch(world.tm, apply)(frame(), 0)
+    assert world.tm.begin().table("t").counter_get(b"count", b"cf:n") == 1
+
+
+def test_a_conflict_runs_the_batch_again(world: JobWorld) -> None:
+    """For as long as the budget says; what `apply` raises of its own goes on to Spark."""
+    calls: list[int] = []
+
+    def apply(tx: Transaction, _: Any, number: int) -> None:
+        calls.append(number)
+        tx.table("t").put(b"a", {b"cf:n": b"batch"})
+        if len(calls) < 3:
+            with world.tm.begin() as other:
+                other.table("t").put(b"a", {b"cf:n": b"other"})
+
+    each_batch(world.tm, apply)(frame(), 0)
+    assert (len(calls), world.seen()) == (3, {b"a": {b"cf:n": b"batch"}})
+    calls.clear()
+    with pytest.raises(WriteConflict):
+        each_batch(world.tm, apply, retry_budget_s=0)(frame(), 1)
+
+    def keyed(tx: Transaction, _: Any, __: int) -> None:
+        tx.use_key(b"mine")
+
+    each_batch(world.tm, keyed)(frame(), 1)
+    with pytest.raises(AlreadyCommitted):
+        each_batch(world.tm, keyed)(frame(), 2)
