@@ -89,7 +89,9 @@ def _load(name: str, path: Path) -> ModuleType:
 
 
 def with_few_at_hand(folder: Path, count: int, *changes: tuple[str, str]) -> ModuleType:
-    """Load the source with so few settings at hand, and each text replaced that stands there once.
+    """Load the source with few settings at hand, and each text replaced that stands there once.
+
+    Its maps are small at first.
 
     Args:
         folder: An empty one.
@@ -97,7 +99,11 @@ def with_few_at_hand(folder: Path, count: int, *changes: tuple[str, str]) -> Mod
         changes: What is replaced, and by what.
     """
     text = SOURCE.read_text()
-    for old, new in (("_AT_HAND: Final = 4096", f"_AT_HAND: Final = {count}"), *changes):
+    few = (
+        ("_AT_HAND: Final = 4096", f"_AT_HAND: Final = {count}"),
+        ("_FIRST_SLOTS: Final = 1024", f"_FIRST_SLOTS: Final = {2 * count}"),
+    )
+    for old, new in (*few, *changes):
         assert text.count(old) == 1, f"{old!r} is not there once"
         text = text.replace(old, new)
     path = folder / "engine_changed.py"

@@ -8,7 +8,7 @@ that can be seen of the two must be the same after every step.  The same seed br
 from __future__ import annotations
 
 import random
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from omidpy.model import CellId, TableId, Timestamp
@@ -36,7 +36,7 @@ class Game:
             at_hand: Settings that count as at hand in both.
         """
         self._dice = dice = random.Random(seed)
-        capacity = at_hand + dice.randrange(1, 200)
+        capacity = at_hand + dice.randrange(1, dice.choice((6, 15, 40, 200)))
         options = {
             "last_issued": 0,
             "conflict_map_size": capacity,
@@ -46,7 +46,10 @@ class Game:
         }
         self.sliced: Any = sliced.Engine(**options)
         self.serial: Any = serial.Engine(**options)
-        self._cells = [dice.getrandbits(64) - 2**63 for _ in range(dice.choice((6, 30, 120)))]
+        # 0 is the key of a slot that never had one.
+        self._cells = [0] + [
+            dice.getrandbits(64) - 2**63 for _ in range(dice.choice((6, 15, 30, 120)))
+        ]
         self._starts = [self._begin()]
         self._open: list[tuple[Any, CommitRequest]] = []
         if at_hand > MOST:
@@ -64,8 +67,20 @@ class Game:
         for _ in range(STEP_COUNT):
             self._dice.choice(moves)()
             self._compare()
-        self.sliced.fill(ALL)
-        self._compare()
+            if self._dice.random() < 0.05:
+                self.sliced.fill(ALL)
+                self._compare_rings()
+
+    def _compare_rings(self) -> None:
+        """Compare all that is remembered, where it can be seen: each setting, and its mark."""
+        if self.sliced.__class__.__init__.__class__ is not FunctionType:
+            return
+        rings = []
+        for engine in (self.sliced, self.serial):
+            ring = engine._commits
+            slots = [ring._slot(age) for age in range(ring.count)]
+            rings.append([(ring._keys[one], ring._values[one], ring._is_old[one]) for one in slots])
+        assert rings[0] == rings[1]
 
     def _begin(self) -> int:
         start_ts = int(self.sliced.begin(1))
@@ -77,7 +92,7 @@ class Game:
 
     def _start(self) -> Timestamp:
         """Return a snapshot, mostly a new one."""
-        back = 1 if self._dice.random() < 0.5 else self._dice.randrange(len(self._starts)) + 1
+        back = 1 if self._dice.random() < 0.7 else self._dice.randrange(len(self._starts)) + 1
         return Timestamp(self._starts[-back])
 
     def _some(self, most: int) -> list[int]:
@@ -156,10 +171,72 @@ class Game:
         assert sliced.low_watermark == serial.low_watermark
         assert sliced.remembered_cell_count == serial.remembered_cell_count
         start_ts = self._start()
-        cells = self._dice.sample(self._cells, min(20, len(self._cells)))
+        cells = [0, *self._dice.sample(self._cells, min(20, len(self._cells)))]
         assert sliced.conflicts(start_ts, cells) == serial.conflicts(start_ts, cells)
 
 
 def play(seed: int, sliced: ModuleType, serial: ModuleType, *, at_hand: int) -> None:
     """Play one game."""
     Game(seed, sliced, serial, at_hand=at_hand).play()
+
+
+def play_known(engine: ModuleType) -> None:
+    """Play the games that are seldom drawn; `engine` has few settings at hand."""
+    _overtaken_look(engine)
+    _forgotten_place(engine)
+    _growth_beside(engine)
+    _old_push(engine)
+
+
+def _long(decider: Any, cells: list[int]) -> Any:
+    """Begin a transaction, and read its commit and tell its cells apart."""
+    request = CommitRequest(Timestamp(decider.begin(1)), tuple(map(CellId, cells)))
+    payload = encode_request(request)
+    commit = decider.long_commit(payload, 0, len(payload), MOST)
+    while not (commit.read(ALL) and commit.sort(ALL)):
+        pass
+    return commit
+
+
+def _overtaken_look(engine: ModuleType) -> None:
+    """Commit a cell that was looked at, while others of the same commit still are."""
+    decider = engine.Engine(last_issued=0, conflict_map_size=100)
+    commit = _long(decider, list(range(10)))
+    decider.examine(commit, 3)
+    assert decider.commit(decider.begin(1), (1,), ()) > 0
+    decider.examine(commit, 20)
+    assert decider.commit(commit.start_ts, commit, commit.tables) == engine.ABORT_CONFLICT
+    assert decider.conflicts(commit.start_ts, commit) == [1]
+
+
+def _forgotten_place(engine: ModuleType) -> None:
+    """Push the first cells out, which are in their places, before the last ones are."""
+    decider = engine.Engine(last_issued=0, conflict_map_size=20, is_reserved=True)
+    commit = _long(decider, list(range(10)))
+    assert decider.commit(commit.start_ts, commit, commit.tables) > 0
+    decider.fill(5)
+    for first in (100, 200):
+        assert decider.commit(decider.begin(1), range(first, first + 6), ()) > 0
+    assert decider.unfilled_count == 5
+    assert decider.conflicts(50, range(10)) == list(range(2, 10))
+
+
+def _growth_beside(engine: ModuleType) -> None:
+    """Let the memory grow while cells are not in their places."""
+    decider = engine.Engine(last_issued=0, conflict_map_size=100)
+    assert decider.commit(decider.begin(1), (0,), ()) > 0
+    commit = _long(decider, list(range(1, 11)))
+    assert decider.commit(commit.start_ts, commit, commit.tables) > 0
+    assert decider.commit(decider.begin(1), range(100, 150), ()) > 0
+    assert decider.conflicts(50, range(11)) == list(range(11))
+
+
+def _old_push(engine: ModuleType) -> None:
+    """Push out last what was set again and stays: it raises no watermark."""
+    decider = engine.Engine(last_issued=0, conflict_map_size=20, is_reserved=True)
+    first_ts = decider.commit(decider.begin(1), range(4), ())
+    for cells in ((100,), (100,), range(200, 214)):
+        assert decider.commit(decider.begin(1), cells, ()) > 0
+    commit = _long(decider, list(range(300, 305)))
+    assert decider.commit(commit.start_ts, commit, commit.tables) > 0
+    assert decider.low_watermark == first_ts

@@ -1,4 +1,4 @@
-"""Long commits that are decided by slices become what they become as one, whatever comes between."""
+"""Long commits decided by slices become what they become as one, whatever comes between."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import ModuleType
 import pytest
 
 from tests.machines.engines import compiled_engine, interpreted_engine, with_few_at_hand
-from tests.machines.long_commits import play
+from tests.machines.long_commits import play, play_known
 
 pytestmark = pytest.mark.timeout(3600)
 
-GAMES_BY_DAY = 150
+GAMES_BY_DAY = 100
 GAMES_BY_NIGHT = 50_000
 NIGHTLY = [pytest.mark.nightly]
 AT_HAND = 4096
@@ -24,6 +24,7 @@ FEW = 5
 def test_slices_change_nothing(tmp_path: Path, game_count: int) -> None:
     """With so little at hand that each border is met often."""
     engine = with_few_at_hand(tmp_path, FEW)
+    play_known(engine)
     seed = random.SystemRandom().getrandbits(32)
     for game in range(seed, seed + game_count):
         play(game, engine, engine, at_hand=FEW)

@@ -444,7 +444,7 @@ class LatestMap:
         return self.put_over(key, value, before)
 
     def room_beside(self) -> int:
-        """Return how many settings there may be before a slot goes that is not filled, or all move."""
+        """Return how many settings there may be until an unfilled slot goes, or all move."""
         room = self.capacity - 1 - self.age(self._gap_slot(self._gap_filled))
         if self._slot_count <= self.capacity:
             room = min(room, self._slot_count - 1 - self.count)
@@ -782,9 +782,7 @@ class Engine:
 
     # -- long commits ----------------------------------------------------------------------------
 
-    def long_commit(
-        self, data: bytes | bytearray, first: int, end: int, most: int
-    ) -> LongCommit:
+    def long_commit(self, data: bytes | bytearray, first: int, end: int, most: int) -> LongCommit:
         """Begin to read a commit request; see `LongCommit`."""
         return LongCommit(data, first, end, most, seed=self._seed)
 
@@ -1395,6 +1393,9 @@ class Run:
                 length = length << 8 | byte
             first = position + _FRAME_HEAD
             if length < _SHORTEST_FRAME - _FRAME_HEAD or length > size - first:
+                break
+            # What an ordinary request has is less, and fields of nothing take as long as numbers.
+            if length > _MAX_BYTES:
                 break
             if (
                 length == _SHORTEST_FRAME - _FRAME_HEAD
