@@ -59,8 +59,8 @@ class LongRequest:
         if not commit.is_commit:
             return True
         cells = cast("tuple[CellId, ...]", commit)
-        # Of others no more is looked at than how many cells there are.
-        is_decided = not commit.is_retry and len(commit) + len(commit.tables) <= self._most
+        # Of what is too large no more is looked at than how many cells there are.
+        is_decided = len(commit) + len(commit.tables) <= self._most
         if is_decided and engine.may_slice(commit):
             if not commit.sort(slice_count * SORTED_AT_ONCE):
                 return False

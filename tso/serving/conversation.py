@@ -207,18 +207,18 @@ class Conversation:
         payloads = self._reader.feed(data, at_most=at_most)
         for payload in payloads:
             request = _request(payload, self._max_commit_cells)
-            if isinstance(request, HandshakeRequest) and self._phase is not _Phase.REFUSED:
+            self._check_phase(shakes_hands=isinstance(request, HandshakeRequest))
+            if isinstance(request, HandshakeRequest):
                 reply += self._shake_hands(request)
             else:
-                self._check_phase()
                 questions.append(self._permitted(request))
         return reply, questions
 
-    def _check_phase(self) -> None:
+    def _check_phase(self, *, shakes_hands: bool = False) -> None:
         """Refuse whatever comes without a handshake, or behind one that was refused."""
         if self._phase is _Phase.REFUSED:
             raise RemoteProtocolError("a request follows a handshake that was refused")
-        if self._phase is _Phase.NEW:
+        if self._phase is _Phase.NEW and not shakes_hands:
             raise RemoteProtocolError("the first message is no handshake")
 
     def take_long(self) -> bytearray:
