@@ -194,13 +194,7 @@ class FrameReader:
         payloads: list[bytes] = []
         position = 0
         while len(payloads) != at_most and len(buffer) - position >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer, position)
-            if _LENGTH.size + length > self._max_frame_bytes:
-                raise RemoteProtocolError(
-                    f"a frame of {_LENGTH.size + length} bytes is announced, where at most "
-                    f"{self._max_frame_bytes} are allowed"
-                )
-            end = position + _LENGTH.size + length
+            end = position + _LENGTH.size + self._length_at(position)
             if end > len(buffer):
                 break
             payloads.append(bytes(buffer[position + _LENGTH.size : end]))
@@ -208,6 +202,31 @@ class FrameReader:
         if position:
             del buffer[:position]
         return payloads
+
+    def take(self) -> bytearray:
+        """Give the first frame away, its length in front, which must be there whole.
+
+        Not even ten megabytes are copied; what is behind it moves, and `buffer` is another one.
+
+        Raises:
+            RemoteProtocolError: if it announces more than the limit.
+        """
+        taken = self._buffer
+        end = _LENGTH.size + self._length_at(0)
+        assert end <= len(taken), "the frame is unfinished"
+        self._buffer = taken[end:]
+        del taken[end:]
+        return taken
+
+    def _length_at(self, position: int) -> int:
+        """Return how long a payload is whose frame begins at a position of the buffer."""
+        length: int = _LENGTH.unpack_from(self._buffer, position)[0]
+        if _LENGTH.size + length > self._max_frame_bytes:
+            raise RemoteProtocolError(
+                f"a frame of {_LENGTH.size + length} bytes is announced, where at most "
+                f"{self._max_frame_bytes} are allowed"
+            )
+        return length
 
     @property
     def buffer(self) -> bytearray:

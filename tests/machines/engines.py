@@ -86,3 +86,26 @@ def _load(name: str, path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def with_few_at_hand(folder: Path, count: int, *changes: tuple[str, str]) -> ModuleType:
+    """Load the source with few settings at hand, and each text replaced that stands there once.
+
+    Its maps are small at first.
+
+    Args:
+        folder: An empty one.
+        count: See `_AT_HAND` in the engine.
+        changes: What is replaced, and by what.
+    """
+    text = SOURCE.read_text()
+    few = (
+        ("_AT_HAND: Final = 4096", f"_AT_HAND: Final = {count}"),
+        ("_FIRST_SLOTS: Final = 1024", f"_FIRST_SLOTS: Final = {2 * count}"),
+    )
+    for old, new in (*few, *changes):
+        assert text.count(old) == 1, f"{old!r} is not there once"
+        text = text.replace(old, new)
+    path = folder / "engine_changed.py"
+    path.write_text(text)
+    return _load("engine_changed", path)

@@ -18,6 +18,10 @@ cdef unsigned long long _CELLS
 cdef unsigned long long _TABLE
 cdef unsigned long long _TABLES
 cdef long long _AT_HAND
+cdef signed char _MARKED
+cdef long long _FEW_TABLES
+cdef long long _MAX_CAPACITY
+cdef int _MIN_BITS
 cdef int _GROUP_BITS
 cdef long long _STEP
 cdef long long _EVERYBODYS
@@ -40,6 +44,33 @@ cdef unsigned char _NEWEST_FENCE_SECOND
 
 
 @cython.final
+cdef class Numbers:
+    cdef public long long total
+    cdef public long long count
+    cdef long long[::1] _numbers
+    cdef long long _seen
+    cdef unsigned long long _multiplier
+    cdef int _shift
+    cdef unsigned long long _last_bucket
+    cdef int[::1] _places
+
+    cdef void add(self, long long number) noexcept
+
+    @cython.locals(
+        bits=int, end=cython.longlong, place=cython.longlong, number=cython.longlong,
+        bucket=cython.ulonglong,
+    )
+    cpdef bint sort(self, long long most) except -1
+
+    cpdef long long find(self, long long number) noexcept
+
+    cdef long long number(self, long long place) noexcept
+
+    @cython.locals(bucket=cython.ulonglong, place=int)
+    cdef unsigned long long _bucket(self, long long number) noexcept
+
+
+@cython.final
 cdef class LatestMap:
     cdef public long long capacity
     cdef public long long count
@@ -50,7 +81,7 @@ cdef class LatestMap:
     cdef unsigned long long _multiplier
     cdef unsigned long long _group_multiplier
     cdef int _newest
-    cdef long long _set_count
+    cdef public long long set_count
     cdef long long _older_count
     cdef long long[::1] _keys
     cdef long long[::1] _values
@@ -59,6 +90,12 @@ cdef class LatestMap:
     cdef int[::1] _heads
     cdef long long _slot_count
     cdef int _shift
+    cdef public long long unfilled
+    cdef long long _gap_first
+    cdef long long _gap_count
+    cdef long long _gap_filled
+    cdef long long _gap_value
+    cdef Numbers _gap_keys
 
     @cython.locals(slot=int)
     cpdef long long get(self, long long key)
@@ -75,6 +112,49 @@ cdef class LatestMap:
     cpdef long long recent(self, long long since) noexcept
 
     cdef bint _begins_at(self, long long latest, long long since) noexcept
+
+    @cython.locals(slot=int)
+    cdef long long _value_at(self, long long age) noexcept
+
+    @cython.locals(
+        count=cython.longlong, evicted_count=cython.longlong, forgotten=cython.longlong,
+        place=cython.longlong, slot=int,
+    )
+    cdef Py_ssize_t reserve(self, Numbers keys, long long value) except -1
+
+    @cython.locals(
+        keys=Numbers, end=cython.longlong, place=cython.longlong, slot=int, key=cython.longlong,
+        bucket=cython.ulonglong, newer=int, first=int,
+    )
+    cdef bint fill(self, long long most) except -1
+
+    @cython.locals(own_age=cython.longlong, newer=int, age=cython.longlong, age_here=cython.longlong)
+    cdef int _newer_than(self, int slot, int first) noexcept
+
+    @cython.locals(
+        keys=Numbers, newest=cython.longlong, slot=int, age=cython.longlong,
+        age_here=cython.longlong, place=cython.longlong, found=int,
+    )
+    cdef int find_beside(self, long long key, long long latest) noexcept
+
+    @cython.locals(slot=int)
+    cdef long long get_beside(self, long long key) noexcept
+
+    cdef bint put_beside(self, long long key, long long value, int before)
+
+    @cython.locals(room=cython.longlong)
+    cdef long long room_beside(self) noexcept
+
+    cdef long long key_at(self, long long age) noexcept
+
+    @cython.locals(slot=int)
+    cdef void mark(self, long long key, long long latest) noexcept
+
+    @cython.locals(slot=cython.longlong)
+    cdef int _gap_slot(self, long long place) noexcept
+
+    @cython.locals(place=cython.longlong)
+    cdef bint _is_unfilled(self, long long slot) noexcept
 
     @cython.locals(slot=int, age=cython.longlong, age_here=cython.longlong)
     cpdef int find(self, long long key, long long latest) noexcept
@@ -110,6 +190,7 @@ cdef class Engine:
     cdef long long[::1] _run_owners
     cdef long long[::1] _run_firsts
     cdef Py_ssize_t _run_count
+    cdef unsigned long long _seed
     cdef long long _max_fence_count
     cdef dict _fences
 
@@ -144,6 +225,27 @@ cdef class Engine:
         Py_ssize_t table_count,
     )
 
+    @cython.locals(
+        place=Py_ssize_t, commit_ts=cython.longlong, forgotten_ts=cython.longlong,
+        cell=cython.longlong, recent=cython.longlong, noted=cython.longlong, before=int,
+    )
+    cdef long long _decide_beside(self, long long start_ts, long long[::1] cells, Py_ssize_t cell_count)
+
+    @cython.locals(
+        commits=LatestMap, cells=Numbers, end=cython.longlong, recent=cython.longlong,
+        place=cython.longlong, cell=cython.longlong, left=cython.longlong, count=cython.longlong,
+        age=cython.longlong,
+    )
+    cpdef bint examine(self, LongCommit commit, long long most) except -1
+
+    cpdef bint fill(self, long long most) except -1
+
+    @cython.locals(cells=Numbers, commit_ts=cython.longlong, forgotten_ts=cython.longlong, place=cython.longlong)
+    cdef long long _decide_long(self, long long start_ts, LongCommit commit)
+
+    @cython.locals(place=cython.longlong, table=object)
+    cdef bint _is_fenced(self, long long start_ts, Numbers tables) except -1
+
     cpdef _forget_up_to(self, long long low_watermark)
 
     @cython.locals(cell=cython.longlong)
@@ -162,17 +264,53 @@ cdef class _Fields:
     @cython.locals(key=cython.ulonglong, length=cython.ulonglong, left=cython.ulonglong, wire_type=int)
     cdef unsigned long long next(self) except? 0
 
-    @cython.locals(value=cython.ulonglong)
-    cdef void unpack(self, list into, Py_ssize_t most) except *
+    cdef void enter(self) noexcept
+
+    cdef bint has_more(self) noexcept
+
+    cdef unsigned long long take(self) except? 0
 
     @cython.locals(value=cython.ulonglong, bits=cython.ulonglong, byte=cython.uchar, shift=int)
     cdef unsigned long long _varint(self, Py_ssize_t end) except? 0
 
 
-@cython.locals(
-    envelope=_Fields, body=_Fields, parts=list, cell_ids=list, table_ids=list,
-    field=cython.ulonglong, start_ts=cython.longlong, has_others=bint, has_start=bint, is_retry=bint,
-)
+@cython.final
+cdef class LongCommit:
+    cdef public long long start_ts
+    cdef public bint is_retry
+    cdef public bint is_commit
+    cdef public Numbers cells
+    cdef public Numbers tables
+    cdef public long long examined_count
+    cdef public long long set_count
+    cdef public list conflicts
+    cdef long long _room
+    cdef object _data
+    cdef Py_ssize_t _first
+    cdef Py_ssize_t _end
+    cdef _Fields _envelope
+    cdef _Fields _body
+    cdef unsigned long long _packed_key
+    cdef bint _is_scanned
+    cdef bint _has_others
+    cdef bint _has_start
+
+    cdef void name(self, long long cell) except *
+
+    cpdef bint sort(self, long long most) except -1
+
+    @cython.locals(envelope=_Fields, body=_Fields, left=cython.longlong, field=cython.ulonglong)
+    cpdef bint read(self, long long most) except -1
+
+    @cython.locals(field=cython.ulonglong)
+    cdef void _take_field(self, _Fields body) except *
+
+    @cython.locals(numbers=Numbers, value=cython.ulonglong)
+    cdef Py_ssize_t _unpack(self, _Fields body, Py_ssize_t left) except -1
+
+    cdef void _end_reading(self) except *
+
+@cython.locals(commit=LongCommit)
 cpdef tuple read_commit(bytes payload, Py_ssize_t most)
 
 @cython.locals(body=bytearray)

@@ -39,7 +39,7 @@ from omidpy.errors import RemoteProtocolError
 from tso.core.clients import NUMBER_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 STEP: Final = 50
 
@@ -75,6 +75,8 @@ _MOST_BITS: Final = 22
 _LARGE_BYTES: Final = 2**21
 _MAX_CAPACITY: Final = 2**30
 _AT_HAND: Final = 4096  # settings that are surely in a processor's cache
+_MARKED: Final = 2  # what is to be old once its slot is filled
+_FEW_TABLES: Final = 4096
 _ITEM_BYTES: Final = {"q": 8, "i": 4, "b": 1}
 
 # Fields as they stand on the wire: number << 3 | wire type; 0 is a number, 2 a length and bytes.
@@ -167,7 +169,8 @@ class LatestMap:
         self._multiplier = (_MULTIPLIER + 2 * seed) & _MASK
         self._group_multiplier = self._multiplier if holds_timestamps else 0
         self._newest = 0
-        self._set_count = 0
+        self.set_count = 0
+        """How many settings there ever were."""
         self._older_count = 0
         slots = (capacity if is_reserved else min(capacity, _FIRST_SLOTS)) + 1
         self._keys = _zeros("q", slots)
@@ -177,6 +180,13 @@ class LatestMap:
         self._slot_count = slots
         self._heads = _zeros("i", 1)
         self._shift = 0
+        self.unfilled = 0
+        """How many slots were given to keys that do not stand in them yet; see `reserve`."""
+        self._gap_first = 0
+        self._gap_count = 0
+        self._gap_filled = 0
+        self._gap_value = 0
+        self._gap_keys: Numbers | None = None
         self._rebuild_chains()
 
     def get(self, key: int) -> int:
@@ -213,7 +223,7 @@ class LatestMap:
             self.count += 1
             slot = self.count
         self._newest = slot
-        self._set_count += 1
+        self.set_count += 1
         self._keys[slot] = key
         self._values[slot] = value
         self._is_old[slot] = 0
@@ -238,29 +248,36 @@ class LatestMap:
         Cost: O(log of the answer); it looks at little more than those.
         """
         # Snapshots that were taken one after another mostly have the same commits above them.
-        known = min(self._set_count - self._older_count, self.count)
+        known = min(self.set_count - self._older_count, self.count)
         if self._begins_at(known, since):
             return known
         known = 0
         reach = 1
-        while reach <= self.count and self._values[self._slot(reach - 1)] >= since:
+        while reach <= self.count and self._value_at(reach - 1) >= since:
             known = reach
             reach *= 2
         most = min(reach - 1, self.count)
         while known < most:
             middle = (known + most + 1) // 2
-            if self._values[self._slot(middle - 1)] >= since:
+            if self._value_at(middle - 1) >= since:
                 known = middle
             else:
                 most = middle - 1
-        self._older_count = self._set_count - known
+        self._older_count = self.set_count - known
         return known
 
     def _begins_at(self, latest: int, since: int) -> bool:
         """Say whether so many of the latest settings, and no more, have a value from `since` on."""
-        if latest and self._values[self._slot(latest - 1)] < since:
+        if latest and self._value_at(latest - 1) < since:
             return False
-        return latest == self.count or self._values[self._slot(latest)] < since
+        return latest == self.count or self._value_at(latest) < since
+
+    def _value_at(self, age: int) -> int:
+        """Return the value of the setting of that age."""
+        slot = self._slot(age)
+        if self.unfilled and self._is_unfilled(slot):
+            return self._gap_value
+        return self._values[slot]
 
     def find(self, key: int, latest: int) -> int:
         """Return the newest slot of `key`, 0 if it is not among so many of the latest settings.
@@ -299,6 +316,162 @@ class LatestMap:
         spread = key * self._multiplier + (key >> _GROUP_BITS) * self._group_multiplier
         return (spread & _MASK) >> self._shift
 
+    # -- very many settings of one value ---------------------------------------------------------
+
+    def reserve(self, keys: Numbers, value: int) -> int:
+        """Set very many keys to one value at once, and fill in their slots little by little.
+
+        From here on they are set: whoever looks with `find_beside` sees them.  As long as
+        `unfilled` is not 0 nobody may use `find`, `put` or `get`, which see stale slots.
+
+        Args:
+            keys: Distinct ones, so many fewer than `capacity` that the settings at hand stay.
+            value: As for `put`.
+
+        Returns:
+            The greatest value that had to go of what is not known to have been set again; 0 if
+            there is none.  Values must have been set in ascending order.
+
+        Cost: O(1) but for the settings that go and are known to be old.
+        """
+        count = keys.count
+        while self._slot_count <= self.capacity and self.count + count >= self._slot_count:
+            self._grow()
+        self._gap_keys = keys
+        self._gap_first = self._newest + 1 if self._newest < self.capacity else 1
+        self._gap_count = self.unfilled = count
+        self._gap_filled = 0
+        self._gap_value = value
+        evicted_count = max(self.count + count - self.capacity, 0)
+        forgotten = 0
+        # The latest of what goes is at the end of the gap.
+        for place in range(count - 1, count - 1 - evicted_count, -1):
+            slot = self._gap_slot(place)
+            if not self._is_old[slot]:
+                forgotten = self._values[slot]
+                break
+        self._newest = self._gap_slot(count - 1)
+        self.set_count += count
+        self.count = min(self.count + count, self.capacity)
+        return forgotten
+
+    def fill(self, most: int) -> bool:
+        """Fill so many slots that were reserved; say whether that was all."""
+        keys = self._gap_keys
+        if keys is None:
+            return True
+        end = min(self._gap_filled + most, self._gap_count)
+        for place in range(self._gap_filled, end):
+            slot = self._gap_slot(place)
+            key = keys.number(place)
+            bucket = self._bucket(key)
+            first = self._heads[bucket]
+            newer = self._newer_than(slot, first) if first else 0
+            self._keys[slot] = key
+            self._values[slot] = self._gap_value
+            self._is_old[slot] = self._is_old[slot] == _MARKED
+            if newer:
+                self._before[slot] = self._before[newer]
+                self._before[newer] = slot
+            else:
+                self._before[slot] = first
+                self._heads[bucket] = slot
+            self._gap_filled = place + 1
+        self.unfilled = self._gap_count - self._gap_filled
+        if not self.unfilled:
+            self._gap_keys = None
+        return not self.unfilled
+
+    def _newer_than(self, slot: int, first: int) -> int:
+        """Return the oldest slot of a chain that is newer than `slot`, 0 if there is none.
+
+        A slot that is not filled yet leads nowhere: what was behind it was older, and went with it.
+        """
+        own_age = self.age(slot)
+        newer = 0
+        age = -1
+        while first:
+            age_here = self.age(first)
+            if age_here <= age or age_here >= own_age or self._is_unfilled(first):
+                break
+            newer = first
+            age = age_here
+            first = self._before[first]
+        return newer
+
+    def find_beside(self, key: int, latest: int) -> int:
+        """Do what `find` does, also while slots are not filled: then these may be found, too."""
+        keys = self._gap_keys
+        if keys is None:
+            return self.find(key, latest)
+        newest = self.age(self._gap_slot(self._gap_count - 1))
+        slot = self._heads[self._bucket(key)]
+        age = -1
+        while slot:  # what was set since
+            age_here = self.age(slot)
+            if age_here <= age or age_here >= newest:
+                break
+            if age_here >= latest:
+                return 0
+            if self._keys[slot] == key:
+                return slot
+            age = age_here
+            slot = self._before[slot]
+        place = keys.find(key)
+        if place >= self._gap_filled:
+            found = self._gap_slot(place)
+            return found if self.age(found) < latest else 0
+        while slot:  # what was set before
+            age_here = self.age(slot)
+            if age_here <= age or age_here >= latest or self._is_unfilled(slot):
+                return 0
+            if self._keys[slot] == key:
+                return slot
+            age = age_here
+            slot = self._before[slot]
+        return 0
+
+    def get_beside(self, key: int) -> int:
+        """Do what `get` does, also while slots are not filled."""
+        slot = self.find_beside(key, self.count)
+        return self._value_at(self.age(slot)) if slot else 0
+
+    def put_beside(self, key: int, value: int, before: int) -> bool:
+        """Do what `put_over` does while slots are not filled; `room_beside` must not be 0."""
+        if before and self._is_unfilled(before):
+            self._is_old[before] = _MARKED
+            before = 0
+        return self.put_over(key, value, before)
+
+    def room_beside(self) -> int:
+        """Return how many settings there may be until an unfilled slot goes, or all move."""
+        room = self.capacity - 1 - self.age(self._gap_slot(self._gap_filled))
+        if self._slot_count <= self.capacity:
+            room = min(room, self._slot_count - 1 - self.count)
+        return room
+
+    def key_at(self, age: int) -> int:
+        """Return the key of the setting of that age; no slot may be unfilled."""
+        return self._keys[self._slot(age)]
+
+    def mark(self, key: int, latest: int) -> None:
+        """Note that a key is being set again, if it was set among so many of the latest."""
+        slot = self.find(key, latest)
+        if slot:
+            self._is_old[slot] = 1
+
+    def _gap_slot(self, place: int) -> int:
+        slot = self._gap_first + place
+        return slot - self.capacity if slot > self.capacity else slot
+
+    def _is_unfilled(self, slot: int) -> bool:
+        place = slot - self._gap_first
+        if place < 0:
+            place += self.capacity
+        return self._gap_filled <= place < self._gap_count
+
+    # -- memory ----------------------------------------------------------------------------------
+
     def _grow(self) -> None:
         self._slot_count = min(2 * self._slot_count, self.capacity + 1)
         self._keys = _resized(self._keys, "q", self._slot_count)
@@ -320,6 +493,75 @@ class LatestMap:
             bucket = self._bucket(self._keys[slot])
             self._before[slot] = self._heads[bucket]
             self._heads[bucket] = slot
+
+
+class Numbers:
+    """Distinct numbers, in the order in which they came, of very many: read, then told apart.
+
+    Both take long, and are done little by little.
+    """
+
+    def __init__(self, most: int, *, seed: int) -> None:
+        """Have room for so many; `seed` is as for `LatestMap`."""
+        self.total = 0
+        """How many came, those that repeat others among them."""
+        self.count = 0
+        """How many of them were told apart, which stand first."""
+        self._numbers = _zeros("q", most)
+        self._seen = 0
+        self._multiplier = (_MULTIPLIER + 2 * seed) & _MASK
+        self._shift = 64 - _MIN_BITS
+        self._last_bucket = (1 << _MIN_BITS) - 1
+        self._places = _zeros("i", 1 << _MIN_BITS)
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(memoryview(self._numbers)[: self.count if self.is_sorted else self.total])
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether all were told apart."""
+        return self._seen == self.total
+
+    def add(self, number: int) -> None:
+        """Take one more; there must be room, and none may have been told apart."""
+        self._numbers[self.total] = number
+        self.total += 1
+
+    def sort(self, most: int) -> bool:
+        """Tell so many more from those before; say whether those were all."""
+        if not self._seen:
+            bits = max((2 * self.total).bit_length(), _MIN_BITS)
+            self._shift = 64 - bits
+            self._last_bucket = (1 << bits) - 1
+            self._places = _zeros("i", 1 << bits)
+        end = min(self._seen + most, self.total)
+        for place in range(self._seen, end):
+            number = self._numbers[place]
+            bucket = self._bucket(number)
+            if not self._places[bucket]:
+                self._numbers[self.count] = number
+                self.count += 1
+                self._places[bucket] = self.count
+        self._seen = end
+        return end == self.total
+
+    def find(self, number: int) -> int:
+        """Return the place of a number; -1 if it is not among those that were told apart."""
+        return self._places[self._bucket(number)] - 1
+
+    def number(self, place: int) -> int:
+        """Return the number at a place."""
+        return self._numbers[place]
+
+    def _bucket(self, number: int) -> int:
+        """Return where the place of a number stands, or would."""
+        bucket = ((number * self._multiplier) & _MASK) >> self._shift
+        while (place := self._places[bucket]) and self._numbers[place - 1] != number:
+            bucket = bucket + 1 & self._last_bucket
+        return bucket
 
 
 class Engine:
@@ -368,6 +610,7 @@ class Engine:
         self._run_owners = array("q", bytes(_STAMP_BYTES * _MOST_LEAVING))
         self._run_firsts = array("q", bytes(_STAMP_BYTES * _MOST_LEAVING))
         self._run_count = 0
+        self._seed = seed
         self._max_fence_count = max_fence_count
         self._fences: dict[int, int] = {}  # the oldest first
 
@@ -456,8 +699,10 @@ class Engine:
         Returns:
             The commit timestamp, or one of the `ABORT_...` numbers, which are negative.
 
-        Cost: O(cells), no I/O.
+        Cost: O(cells), no I/O; of a `LongCommit` that was examined, what was not.
         """
+        if isinstance(cell_ids, LongCommit):
+            return self._decide_long(start_ts, cell_ids)
         cells = array("q", cell_ids)
         tables = array("q", table_ids)
         return self.decide(start_ts, cells, len(cells), tables, len(tables))
@@ -481,6 +726,10 @@ class Engine:
                 # Equal is allowed: Omid's clients begin a transaction at the fence's own timestamp.
                 if self._fences.get(tables[place], 0) > start_ts:
                     return ABORT_FENCE
+        if self._commits.unfilled:
+            if cell_count <= self._commits.room_beside():
+                return self._decide_beside(start_ts, cells, cell_count)
+            self.fill(_MAX_CAPACITY)
         # Equal is a conflict: a snapshot does not see what was committed at its own timestamp.
         recent = self._commits.recent(start_ts) if cell_count else 0
         if recent:
@@ -510,11 +759,140 @@ class Engine:
                     self._forget_up_to(forgotten_ts)
         return commit_ts
 
+    def _decide_beside(self, start_ts: int, cells: array[int], cell_count: int) -> int:
+        """Do the same while what a long commit wrote is not in its place yet."""
+        recent = self._commits.recent(start_ts) if cell_count else 0
+        if recent:
+            for place in range(cell_count):
+                if self._commits.find_beside(cells[place], recent):
+                    return ABORT_CONFLICT
+        commit_ts = self.issue()
+        noted = 0
+        for place in range(cell_count):
+            cell = cells[place]
+            before = self._commits.find_beside(cell, max(noted, _AT_HAND))
+            if before and self._commits.age(before) < noted:
+                continue
+            noted += 1
+            if self._commits.put_beside(cell, commit_ts, before):
+                forgotten_ts = self._commits.evicted_value
+                if forgotten_ts > self.low_watermark and not self._commits.evicted_is_old:
+                    self._forget_up_to(forgotten_ts)
+        return commit_ts
+
+    # -- long commits ----------------------------------------------------------------------------
+
+    def long_commit(self, data: bytes | bytearray, first: int, end: int, most: int) -> LongCommit:
+        """Begin to read a commit request; see `LongCommit`."""
+        return LongCommit(data, first, end, most, seed=self._seed)
+
+    def may_slice(self, commit: LongCommit) -> bool:
+        """Say whether a commit that was read may be sorted, and given to `commit` as it is.
+
+        It may not where the map is so small that it would push out what is at hand; then `commit`
+        is to be given the numbers.
+        """
+        return commit.cells.total + _AT_HAND <= self._commits.capacity
+
+    def examine(self, commit: LongCommit, most: int) -> bool:
+        """Look at so many more cells of a commit that was sorted; True if all are looked at.
+
+        Nothing changes by it.  Each cell is looked for once among all that is remembered, and from
+        the first look on whatever is set is looked for among the cells.  So once nothing is left,
+        every cell is known to be free of commits from `start_ts` on, up to this moment.  What is
+        forgotten meanwhile is at or below the low watermark (I3), which `commit` looks at last.
+        """
+        commits = self._commits
+        if commits.unfilled:
+            commits.fill(most)
+            return False
+        if commit.examined_count < 0:
+            commit.examined_count = 0
+            commit.set_count = commits.set_count
+        cells = commit.cells
+        if commit.examined_count < cells.count:
+            end = min(commit.examined_count + most, cells.count)
+            recent = commits.recent(commit.start_ts)
+            if recent:
+                for place in range(commit.examined_count, end):
+                    cell = cells.number(place)
+                    if commits.find(cell, recent):
+                        commit.name(cell)
+            commit.examined_count = end
+        elif not commit.conflicts:
+            left = min(commits.set_count - commit.set_count, commits.count)
+            count = min(left, most)
+            for age in range(left - 1, left - 1 - count, -1):
+                cell = commits.key_at(age)
+                if cells.find(cell) >= 0:
+                    commit.name(cell)
+            commit.set_count = commits.set_count - (left - count)
+        return commit.examined_count == cells.count and (
+            bool(commit.conflicts) or commit.set_count == commits.set_count
+        )
+
+    def fill(self, most: int) -> bool:
+        """Put so much of what a long commit wrote into its place; True if nothing is left."""
+        return self._commits.fill(most)
+
+    @property
+    def unfilled_count(self) -> int:
+        """How many writes of a long commit are not in their place yet."""
+        return self._commits.unfilled
+
+    def _decide_long(self, start_ts: int, commit: LongCommit) -> int:
+        """Decide a long commit: what was examined ahead is not looked at again.
+
+        Cost: O(what was not examined yet, and the tables or fences).
+        """
+        assert commit.start_ts == start_ts, "it was examined for another snapshot"
+        assert self.may_slice(commit), "it would push out what it marks, and itself"
+        if start_ts <= self.low_watermark:
+            return ABORT_LOW_WATERMARK
+        if self._fences and self._is_fenced(start_ts, commit.tables):
+            return ABORT_FENCE
+        while not commit.sort(_MAX_CAPACITY):
+            pass
+        while not self.examine(commit, _MAX_CAPACITY):
+            pass
+        if commit.conflicts:
+            return ABORT_CONFLICT
+        cells = commit.cells
+        commit_ts = self.issue()
+        # As when each is noted after the other: what is at hand grows older by the ones before.
+        for place in range(min(cells.count, _AT_HAND)):
+            self._commits.mark(cells.number(place), _AT_HAND - place)
+        if cells.count:
+            forgotten_ts = self._commits.reserve(cells, commit_ts)
+            if forgotten_ts > self.low_watermark:
+                self._forget_up_to(forgotten_ts)
+        return commit_ts
+
+    def _is_fenced(self, start_ts: int, tables: Numbers) -> bool:
+        """Say whether one of the tables has a fence above a snapshot."""
+        tables.sort(_MAX_CAPACITY)
+        if tables.count <= _FEW_TABLES:
+            for place in range(tables.count):
+                if self._fences.get(tables.number(place), 0) > start_ts:
+                    return True
+            return False
+        for table in reversed(self._fences):
+            if self._fences[table] <= start_ts:
+                return False
+            if tables.find(table) >= 0:
+                return True
+        return False
+
     def conflicts(self, start_ts: int, cell_ids: Iterable[int]) -> list[int]:
-        """Return the cells committed at or above `start_ts`, at most `MAX_NAMED_CONFLICTS`."""
+        """Return the cells committed at or above `start_ts`, at most `MAX_NAMED_CONFLICTS`.
+
+        Of a long commit those that were found when it was examined.
+        """
+        if isinstance(cell_ids, LongCommit):
+            return list(cell_ids.conflicts)
         found: list[int] = []
         for cell in cell_ids:
-            if self._commits.get(cell) >= start_ts:
+            if self._commits.get_beside(cell) >= start_ts:
                 found.append(cell)
                 if len(found) == MAX_NAMED_CONFLICTS:
                     break
@@ -585,43 +963,157 @@ def read_commit(
 
     Cost: O(bytes), whatever they are.
     """
-    envelope = _Fields(payload)
-    parts: list[bytes] = []
-    has_others = False
-    while field := envelope.next():
-        if field == _COMMIT:
-            parts.append(payload[envelope.first : envelope.last])
-        elif field in (_TIMESTAMP, _HANDSHAKE, _FENCE, _INVALIDATE):
-            has_others = True
-    if has_others or not parts:
+    commit = LongCommit(payload, 0, len(payload), most, seed=0)
+    while not commit.read(_MAX_CAPACITY):
+        pass
+    if not commit.is_commit:
         return None
-    has_start = is_retry = False
-    start_ts = 0
-    cell_ids: list[int] = []
-    table_ids: list[int] = []
-    # Two occurrences of a message are read as one, each of which must be whole by itself, as every
-    # protobuf parser does.
-    for part in parts:
-        body = _Fields(part)
-        while field := body.next():
-            if field == _CELL:
-                if len(cell_ids) <= most:
-                    cell_ids.append(_signed(body.number))
-            elif field == _CELLS:
-                body.unpack(cell_ids, most)
-            elif field == _START:
-                start_ts = _signed(body.number)
-                has_start = True
-            elif field == _TABLE:
-                if len(table_ids) <= most:
-                    table_ids.append(_signed(body.number))
-            elif field == _TABLES:
-                body.unpack(table_ids, most)
-            elif field == _IS_RETRY:
-                is_retry = body.number != 0
-    if not has_start:
-        raise RemoteProtocolError("the message lacks a start_ts")
-    return start_ts, is_retry, tuple(cell_ids), tuple(table_ids)
+    return commit.start_ts, commit.is_retry, tuple(commit.cells), tuple(commit.tables)
+
+
+class LongCommit:
+    """A commit request that is read, sorted and examined little by little.
+
+    Whoever has it decided before all of that is done waits for the rest.
+    """
+
+    def __init__(
+        self, data: bytes | bytearray, first: int, end: int, most: int, *, seed: int
+    ) -> None:
+        """Begin to read.
+
+        Args:
+            data: Where the payload is, which must not change until it is read.
+            first: Where the payload begins.
+            end: Where it ends.
+            most: See `read_commit`.
+            seed: See `LatestMap`.
+        """
+        self.start_ts = 0
+        self.is_retry = False
+        self.is_commit = False
+        """Whether it is a commit request at all, once it is read."""
+        room = min(most + 1, end - first)
+        self.cells = Numbers(room, seed=seed)
+        self.tables = Numbers(room, seed=seed)
+        self.examined_count = -1
+        """How many cells were looked for; -1: that has not begun."""
+        self.set_count = 0
+        """How many settings the conflict map had when the last one of them was looked for."""
+        self.conflicts: list[int] = []
+        """Cells that were committed at or above `start_ts`, not all of them."""
+        self._room = room
+        self._data = data
+        self._first = first
+        self._end = end
+        self._envelope: _Fields | None = _Fields(data, first, end)
+        self._body: _Fields | None = None
+        self._packed_key = 0
+        self._is_scanned = False
+        self._has_others = False
+        self._has_start = False
+
+    def __len__(self) -> int:
+        return self.cells.total
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.cells)
+
+    def name(self, cell: int) -> None:
+        """Note a conflict."""
+        if len(self.conflicts) < MAX_NAMED_CONFLICTS and cell not in self.conflicts:
+            self.conflicts.append(cell)
+
+    def sort(self, most: int) -> bool:
+        """Tell so many more numbers from the others; say whether those were all."""
+        if not self.cells.is_sorted:
+            self.cells.sort(most)
+            return False
+        return self.tables.sort(most)
+
+    def read(self, most: int) -> bool:
+        """Read so many more fields and numbers; say whether those were all.
+
+        Raises:
+            RemoteProtocolError: see `read_commit`.
+        """
+        envelope = self._envelope
+        if envelope is None:
+            return True
+        left = most
+        # First all of the envelope: what is wrong with it, or another request in it, comes first.
+        while not self._is_scanned:
+            if not left:
+                return False
+            left -= 1
+            field = envelope.next()
+            if field == _COMMIT:
+                self.is_commit = True
+            elif field in (_TIMESTAMP, _HANDSHAKE, _FENCE, _INVALIDATE):
+                self._has_others = True
+            elif not field:
+                self._is_scanned = True
+                if self._has_others or not self.is_commit:
+                    self.is_commit = False
+                    self._end_reading()
+                    return True
+                envelope = self._envelope = _Fields(self._data, self._first, self._end)
+        # Two occurrences of a message are read as one, each of which must be whole by itself, as
+        # every protobuf parser does.
+        while left:
+            body = self._body
+            if body is None:
+                left -= 1
+                field = envelope.next()
+                if field == _COMMIT:
+                    self._body = _Fields(self._data, envelope.first, envelope.last)
+                elif not field:
+                    if not self._has_start:
+                        raise RemoteProtocolError("the message lacks a start_ts")
+                    self._end_reading()
+                    return True
+            elif self._packed_key:
+                left = self._unpack(body, left)
+            else:
+                left -= 1
+                self._take_field(body)
+        return False
+
+    def _take_field(self, body: _Fields) -> None:
+        field = body.next()
+        if field == _CELL:
+            if self.cells.total < self._room:
+                self.cells.add(_signed(body.number))
+        elif field in (_CELLS, _TABLES):
+            self._packed_key = field
+            body.enter()
+        elif field == _START:
+            self.start_ts = _signed(body.number)
+            self._has_start = True
+        elif field == _TABLE:
+            if self.tables.total < self._room:
+                self.tables.add(_signed(body.number))
+        elif field == _IS_RETRY:
+            self.is_retry = body.number != 0
+        elif not field:
+            self._body = None
+
+    def _unpack(self, body: _Fields, left: int) -> int:
+        """Take numbers of a packed field; return how much is left to do now."""
+        numbers = self.cells if self._packed_key == _CELLS else self.tables
+        while left:
+            if not body.has_more():
+                self._packed_key = 0
+                break
+            left -= 1
+            value = body.take()
+            if numbers.total < self._room:
+                numbers.add(_signed(value))
+        return left
+
+    def _end_reading(self) -> None:
+        self._envelope = self._body = None
+        self._data = b""
 
 
 def timestamp_frame(
@@ -652,15 +1144,15 @@ def commit_frame(start_ts: int, commit_ts: int) -> bytes:
 class _Fields:
     """The fields of a message, one after another."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | bytearray, first: int, end: int) -> None:
         self.number = 0
         """The value of a field that is a number, without its sign."""
         self.first = 0
         self.last = 0
         """Where the bytes of a field that has a length begin, and end."""
         self._data = data
-        self._end = len(data)
-        self._position = 0
+        self._end = end
+        self._position = first
 
     def next(self) -> int:
         """Go to the next field; return its key, or 0 at the end.
@@ -693,17 +1185,21 @@ class _Fields:
                 raise RemoteProtocolError(f"the message ends inside field {key >> 3}")
         return 0
 
-    def unpack(self, into: list[int], most: int) -> None:
-        """Append the numbers that the field's bytes are, up to one more than `most`.
+    def enter(self) -> None:
+        """Go back to where the field's bytes begin, which are numbers for `take`."""
+        self._position = self.first
+
+    def has_more(self) -> bool:
+        """Say whether numbers are left of the field that was entered."""
+        return self._position < self.last
+
+    def take(self) -> int:
+        """Return the next number of the field that was entered.
 
         Raises:
-            RemoteProtocolError: they end inside a number.
+            RemoteProtocolError: its bytes end inside a number.
         """
-        self._position = self.first
-        while self._position < self.last:
-            value = self._varint(self.last)
-            if len(into) <= most:
-                into.append(_signed(value))
+        return self._varint(self.last)
 
     def _varint(self, end: int) -> int:
         """Return the number at the position, and go behind it; it must end before `end`."""
@@ -897,6 +1393,9 @@ class Run:
                 length = length << 8 | byte
             first = position + _FRAME_HEAD
             if length < _SHORTEST_FRAME - _FRAME_HEAD or length > size - first:
+                break
+            # What an ordinary request has is less, and fields of nothing take as long as numbers.
+            if length > _MAX_BYTES:
                 break
             if (
                 length == _SHORTEST_FRAME - _FRAME_HEAD

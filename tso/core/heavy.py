@@ -1,9 +1,9 @@
 """When is a request served that takes long, so that hardly anybody has to wait for it?
 
-A commit of 250,000 cells takes the event loop 20 ms and cannot be cut: its cells are checked, and
-remembered, as one.  So whoever asks alone waits for nothing, and while others ask too, the heavy
-requests of all clients together come at a pace that leaves them half a hundredth of the loop: fewer
-than one in a hundred ordinary requests then meets one.
+A commit of a million cells takes the event loop a tenth of a second.  It is cut into slices, see
+`slices.py`, each of which is short; but many of them add up.  So whoever asks alone waits for
+nothing, and while others ask too, the heavy requests of all clients together come at a pace that
+leaves them a few hundredths of the loop: few ordinary requests then meet one.
 
 Nobody starves: they are served in the order in which they came, one of each client at a time, one
 in a turn of the loop, and each after `MAX_WAIT_S` at the latest, which is shorter than clients wait

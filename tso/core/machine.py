@@ -97,6 +97,7 @@ from tso.core.hoards import Hoards
 from tso.core.owners import Owners
 from tso.core.rates import GREAT_DEBT_S, Rates
 from tso.core.settings import MAX_WAITING_CELLS, TIMESTAMPS_PER_MS, Inherited, Settings
+from tso.core.slices import FILLED_AT_ONCE, LongRequest
 
 MAX_INVALIDATION_COUNT: Final = 2**16
 """Invalidations above the low watermark that are remembered; more are not granted."""
@@ -257,6 +258,24 @@ class Machine(Generic[Ticket]):
             self._engine.settle()
             return [one for one in clients if self._old_begins.has(one, start_ts)] or None
         return [one for one in clients if one == owner]
+
+    # -- long requests -------------------------------------------------------------------------
+
+    def long_request(self, data: bytes | bytearray, first: int, end: int) -> LongRequest:
+        """Begin to read a request that takes long; what it becomes is asked as any other is."""
+        return LongRequest(self._engine, data, first, end, self.max_commit_cells)
+
+    def fill(self, slice_count: int) -> bool:
+        """Put more of what a long commit wrote into its place; True if nothing is left.
+
+        Whoever had one decided does so soon, slice by slice: until then each commit takes longer.
+        """
+        return self._engine.fill(slice_count * FILLED_AT_ONCE)
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether everything that long commits wrote is in its place."""
+        return not self._engine.unfilled_count
 
     def tick_period_s(self, now: Now) -> float:
         """Return how long a shell may wait at most until it says `Ticked`.

@@ -18,7 +18,7 @@ from typing import Final, Protocol, cast
 from omidpy.errors import RemoteProtocolError
 from omidpy.oracle.network import watch_peer
 from omidpy.wire.frames import encode_response, frame
-from omidpy.wire.messages import HandshakeResponse, PeerCapabilities
+from omidpy.wire.messages import CommitRequest, HandshakeResponse, PeerCapabilities
 from omidpy.wire.tls import TlsStream
 from tso.core.events import Answer, Question
 from tso.core.heavy import HEAVY_BYTES
@@ -117,6 +117,10 @@ class Host(Protocol):
         """Say whether a client must wait for its share; then `take_turn` is called in time."""
         ...
 
+    def read_long(self, connection: Connection, frame: bytearray) -> None:
+        """Read a heavy request slice by slice; then `Connection.end_long` is called."""
+        ...
+
     def may_take_long(self, connection: Connection, size_bytes: int) -> bool:
         """Say whether a heavy request may be served now; else `wait_for_turn` awaits its time."""
         ...
@@ -143,6 +147,8 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._waits_for_turn = False
         self._timeout: asyncio.TimerHandle | None = None
+        self._long_bytes = 0
+        """How long the request is that is read slice by slice; 0 if there is none."""
         self.buffered_bytes = 0
         """How much of the server's memory unfinished requests take."""
         self.asked_s = -inf
@@ -251,9 +257,13 @@ class Connection(asyncio.Protocol):
     def _receive(self, data: bytes) -> None:
         """Serve what arrived, and what was left behind, as far as a turn goes."""
         conversation, server = self._conversation, self._server
+        if self._long_bytes:  # what is behind it waits for it
+            conversation.add(data)
+            self._count_kept()
+            return
         if server.over and server.defers(self):
             conversation.add(data)
-            self._count_bytes(conversation.buffered_bytes)
+            self._count_kept()
             server.make_room()
             self._pause_reading()
             self._waits_for_turn = True
@@ -277,7 +287,7 @@ class Connection(asyncio.Protocol):
             return
         if not self.buffered_bytes or conversation.buffered_bytes != unserved_bytes:
             self._began_s = server.loop.time()
-        self._count_bytes(conversation.buffered_bytes)
+        self._count_kept()
         server.make_room()
         if has_more or server.is_full:
             self._pause_reading()
@@ -310,7 +320,11 @@ class Connection(asyncio.Protocol):
                 if left <= 0:
                     continue
             kept_bytes = conversation.buffered_bytes
-            if (size_bytes := self._heavy_bytes) and not server.may_take_long(self, size_bytes):
+            if size_bytes := self._heavy_bytes:
+                if server.may_take_long(self, size_bytes):
+                    frame = conversation.take_long()
+                    self._long_bytes = size_bytes
+                    server.read_long(self, frame)
                 return True
             # Ordinary ones may follow the first; the more others there are, the fewer will.
             at_once = 1 if request_count else at_once
@@ -375,6 +389,20 @@ class Connection(asyncio.Protocol):
             self._receive(b"")
         if not self._waits_for_turn:
             self._resume_reading()
+
+    def end_long(self, request: CommitRequest | None) -> None:
+        """Ask what a heavy request turned out to be, and go on behind it."""
+        size_bytes, self._long_bytes = self._long_bytes, 0
+        if self._is_closing:
+            return
+        try:
+            question = self._conversation.judge_long(request, size_bytes)
+        except RemoteProtocolError as error:
+            self.abort(str(error))
+            return
+        self._count_kept()
+        self._server.ask(self, [question])
+        self.take_turn()
 
     @property
     def client(self) -> int:
@@ -468,6 +496,9 @@ class Connection(asyncio.Protocol):
             self._is_paused = False
             self._began_s = self._server.loop.time()
             self._transport.resume_reading()
+
+    def _count_kept(self) -> None:
+        self._count_bytes(self._conversation.buffered_bytes + self._long_bytes)
 
     def _count_bytes(self, buffered_bytes: int) -> None:
         self._server.buffered_bytes += buffered_bytes - self.buffered_bytes

@@ -110,7 +110,7 @@ class Conversation:
         self._phase = _Phase.NEW
         self._features = Feature.NONE
         # Each read looks at these, so that they are no properties.
-        self.buffer: Final = self._reader.buffer
+        self.buffer = self._reader.buffer
         """What was sent and not dealt with; `skip` removes what was."""
         self.may_run = False
         """Whether `Machine.run` may look at the buffer: the client may begin and commit."""
@@ -207,15 +207,40 @@ class Conversation:
         payloads = self._reader.feed(data, at_most=at_most)
         for payload in payloads:
             request = _request(payload, self._max_commit_cells)
-            if self._phase is _Phase.REFUSED:
-                raise RemoteProtocolError("a request follows a handshake that was refused")
+            self._check_phase(shakes_hands=isinstance(request, HandshakeRequest))
             if isinstance(request, HandshakeRequest):
                 reply += self._shake_hands(request)
-            elif self._phase is _Phase.NEW:
-                raise RemoteProtocolError("the first message is no handshake")
             else:
                 questions.append(self._permitted(request))
         return reply, questions
+
+    def _check_phase(self, *, shakes_hands: bool = False) -> None:
+        """Refuse whatever comes without a handshake, or behind one that was refused."""
+        if self._phase is _Phase.REFUSED:
+            raise RemoteProtocolError("a request follows a handshake that was refused")
+        if self._phase is _Phase.NEW and not shakes_hands:
+            raise RemoteProtocolError("the first message is no handshake")
+
+    def take_long(self) -> bytearray:
+        """Give the next request away, its 4 bytes of length included; it must be there whole.
+
+        Raises:
+            RemoteProtocolError: see `receive`; nobody who has not shaken hands sends a long one.
+        """
+        self._check_phase()
+        frame = self._reader.take()
+        self.buffer = self._reader.buffer
+        return frame
+
+    def judge_long(self, request: CommitRequest | None, size_bytes: int) -> Question:
+        """Return what was read of a long request as a question; None is what is no commit.
+
+        Raises:
+            RemoteProtocolError: see `receive`.
+        """
+        if request is None:
+            raise _too_long(size_bytes)
+        return self._permitted(request)
 
     def end(self) -> None:
         """Forget what is kept: nothing more is read."""
@@ -341,8 +366,12 @@ def _request(payload: bytes, max_commit_cells: int) -> Request:
             is_retry,
         )
     if len(payload) > (MAX_CELLS_BYTES if brings_cells(payload) else MAX_SHORT_REQUEST_BYTES):
-        raise RemoteProtocolError(
-            f"a request of {len(payload)} bytes that is no commit, or brings its cells, where at "
-            f"most {MAX_SHORT_REQUEST_BYTES} and {MAX_CELLS_BYTES} are allowed"
-        )
+        raise _too_long(len(payload))
     return decode_request(payload)
+
+
+def _too_long(size_bytes: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"a request of {size_bytes} bytes that is no commit, or brings its cells, where at "
+        f"most {MAX_SHORT_REQUEST_BYTES} and {MAX_CELLS_BYTES} are allowed"
+    )

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from omidpy.model import CellId, Timestamp
-from omidpy.wire.frames import frame_request
+from omidpy.wire.frames import frame, frame_request
 from omidpy.wire.messages import CommitRequest, TimestampRequest
+from omidpy.wire.protobuf import BYTES, key, put_bytes
 from tests.machines.engines import compiled_engine, interpreted_engine
 from tso.core.engine import MAX_RUN_BYTES, MAX_RUN_REQUESTS, RUN_NUMBERS
 
@@ -76,3 +77,19 @@ def test_bytes_may_be_cut_when_a_run_is_over(run: Any) -> None:
     buffer = bytearray(BEGIN * 3)
     del buffer[: take(run, buffer)]  # type: ignore[arg-type]  # a bytearray is fine
     assert not buffer
+
+
+def test_a_frame_longer_than_ordinary_ones_is_left(run: Any) -> None:
+    """Fields of nothing are no numbers, and would be read by the million in one go."""
+    take(run, BEGIN * 2)
+    whole = b"\x08\x32"
+    assert take(run, _padded(whole, MAX_RUN_BYTES // 2 - 10)) > 0
+    whole = b"\x08\x64"
+    assert take(run, _padded(whole, MAX_RUN_BYTES // 2 + 10)) == 0
+
+
+def _padded(start: bytes, count: int) -> bytes:
+    """Return the frame of a commit that has so many packed fields without a cell."""
+    body = bytearray()
+    put_bytes(body, key(2, BYTES), start + b"\x1a\x00" * count)
+    return frame(bytes(body))

@@ -276,3 +276,23 @@ def test_a_stream_that_ends_inside_a_frame_is_told_from_one_that_does_not() -> N
     assert reader.is_inside_frame
     assert reader.feed(b"c") == [b"abc"]
     assert not reader.is_inside_frame
+
+
+def test_a_whole_frame_is_given_away_and_the_rest_stays() -> None:
+    """A heavy request is read where it lies: to copy ten megabytes keeps everybody waiting."""
+    reader = FrameReader(max_frame_bytes=64)
+    reader.buffer.extend(frame(b"abc") + frame(b"d"))
+    before = reader.buffer
+    taken = reader.take()
+    assert taken is before
+    assert taken == frame(b"abc")
+    assert reader.buffer == frame(b"d")
+    assert reader.feed(b"") == [b"d"]
+
+
+def test_a_frame_above_the_limit_is_not_given_away() -> None:
+    """Nobody asked for its length while it arrived."""
+    reader = FrameReader(max_frame_bytes=14)
+    reader.buffer.extend(frame(b"x" * 11))
+    with pytest.raises(RemoteProtocolError, match="15 bytes is announced, where at most 14"):
+        reader.take()
