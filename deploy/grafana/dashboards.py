@@ -72,6 +72,16 @@ DASHBOARDS: Final = (
                 },
             ),
             Panel(
+                "Refusals by reason",
+                "ops",
+                {
+                    "conflict": rate("tso_aborts_conflict_total", "job"),
+                    "low watermark": rate("tso_aborts_low_watermark_total", "job"),
+                    "fence": rate("tso_aborts_fence_total", "job"),
+                    "too large": rate("tso_aborts_too_large_total", "job"),
+                },
+            ),
+            Panel(
                 "Flush: what each commit waits for",
                 "s",
                 {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from omidpy.base.installation import install_hint
 from omidpy.cli.common import Metrics, StoreUrl, TsoAddress
 from omidpy.errors import ConfigError
 
@@ -78,7 +79,7 @@ def console(
         from omidpy.console.serving import serve  # noqa: PLC0415 - of an extra
     except ImportError as error:
         raise ConfigError(
-            f"{error.name} is not installed; run pip install 'omidpy[console]'"
+            f"{error.name} is not installed; run `{install_hint('console')}`"
         ) from error
     from omidpy.console.settings import settings_from_words  # noqa: PLC0415 - see above
     from omidpy.console.sources import Sources  # noqa: PLC0415 - see above

@@ -14,7 +14,6 @@ import omidpy
 from omidpy import aio
 from omidpy.base.cells import cell_id, row_id
 from omidpy.errors import (
-    ConfigError,
     Fenced,
     NoSuchTable,
     OracleUnavailable,
@@ -224,11 +223,17 @@ def test_conflict_levels_name_cells_as_omid_does() -> None:
     assert of_row(b"r", b"cf", b"q") == row_id(TABLE, b"r")
 
 
-def test_a_client_of_another_conflict_level_is_refused(client: Client) -> None:
-    """The two would not see each other's conflicts."""
+def test_a_client_of_another_conflict_level_takes_that_of_the_table(client: Client) -> None:
+    """Else the two would not see each other's conflicts."""
     other = TransactionManager(client.store, client.oracle, conflict_level="row")
-    with pytest.raises(ConfigError, match=r"by cell, this client by row; .*conflict_level='cell'"):
-        other.begin().table(TABLE)
+    of_table = other.session.catalog.layout(TABLE).conflict_id
+    assert of_table(b"r", b"cf", b"q") == cell_id(TABLE, b"r", b"cf", b"q")
+    mine, theirs = client.tm.begin(), other.begin()
+    put(mine)
+    put(theirs)
+    mine.commit()
+    with pytest.raises(WriteConflict):
+        theirs.commit()
 
 
 def test_a_fence_aborts_older_transactions_of_its_table(client: Client) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from hashlib import md5
 from typing import Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import Protection
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NoTicket
@@ -256,7 +257,7 @@ def _load_cipher() -> Callable[[bytes], tuple[Any, Any]]:
         old: Any = importlib.import_module("cryptography.hazmat.decrepit.ciphers.algorithms")
     except ImportError as error:
         raise ConfigError(
-            "sasl_qop=auth-conf with a token needs RC4: pip install 'omidpy[kerberos]'"
+            f"sasl_qop=auth-conf with a token needs RC4: {install_hint('kerberos')}"
         ) from error
 
     def made(key: bytes) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ import importlib
 import struct
 from typing import Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import Protection
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NoTicket
@@ -40,7 +41,7 @@ def load_gssapi(url: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"store address {url!r}: sasl=gssapi needs the system's Kerberos library and its "
-            "client: pip install 'omidpy[kerberos]'"
+            f"client: {install_hint('kerberos')}"
         ) from error
 
 
