@@ -235,6 +235,11 @@ class Connection:
                 view = memoryview(frame)[sum(sent) :]
                 self._await_room(until_s)
         except OSError as error:
+            if self._layer is not None:
+                # What the server said before it hung up may be why.
+                within(self._receiving, self._receive, 0.0)
+                if isinstance(self._broken, Disagreed):
+                    raise Disagreed(*self._broken.args) from error
             self._end(Lost(f"the connection broke: {error}"))
             raise NotSent(f"the connection broke: {error}") from error
         except BaseException:

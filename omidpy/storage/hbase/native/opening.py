@@ -49,7 +49,19 @@ class Pipe:
     def send(self, data: bytes) -> None:
         """Send all of it."""
         self._in_time()
-        self._socket.sendall(data if self.layer is None else self.layer.seal(data))
+        try:
+            self._socket.sendall(data if self.layer is None else self.layer.seal(data))
+        except ConnectionError:
+            self._hear_last_words()
+            raise
+
+    def _hear_last_words(self) -> None:
+        """Raise what the server said before it hung up, such as that it wants a certificate."""
+        if self.layer is None:
+            return
+        # An alert of another kind, or nothing, says no more than that the connection broke.
+        with contextlib.suppress(OSError):
+            self.layer.open(self._socket.recv(_READ_BYTES))
 
     def receive(self) -> bytes:
         """Return what comes next.

@@ -6,8 +6,9 @@ import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from omidpy.storage.hbase.native import connection as connections
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.connection import Connection
 from omidpy.storage.hbase.native.faults import Disagreed, Lost, NotSent, Unanswered
+from omidpy.storage.hbase.native.opening import Pipe
 from omidpy.storage.hbase.native.security import OPEN, Security, security_of
 from omidpy.storage.hbase.native.translate import translate
 from tests.machines.fake_hbase import SILENCE, Call, FakeHBase, Reply
@@ -132,16 +134,47 @@ def test_a_certificate_of_somebody_else_is_refused(
 
 
 def test_a_server_that_wants_a_certificate_is_shown_one(authority: Authority) -> None:
-    """And who shows none is told so: by TLS 1.3 after the handshake, with the first answer."""
+    """And who shows none is told so: by TLS 1.3 after the handshake, whatever is sent then."""
     shown = f"&tls_cert={certificate(authority, 'client')}"
     with FakeHBase(echo, tls=serving(authority, is_asking=True)) as server:
         connection = connected(server, trusting(authority, shown))
         assert connection.call("M", b"x", until_s=until()).body == b"x"
         connection.close()
-        connection = connected(server, trusting(authority))
-        with pytest.raises(Disagreed, match=r"\(.*certificate.*\); name one .* tls_cert=FILE"):
+        with (
+            pytest.raises(Disagreed, match=r"\(.*certificate.*\); name one .* tls_cert=FILE"),
+            closing(connected(server, trusting(authority))) as connection,
+        ):
             connection.call("M", b"x", until_s=until())
-        connection.close()
+
+
+def test_what_a_server_said_before_it_hung_up_is_why() -> None:
+    """The end may be met in sending, with the reason not read yet."""
+
+    class HungUp:
+        def settimeout(self, _: float) -> None: ...
+
+        def sendall(self, _: bytes) -> None:
+            raise ConnectionResetError("reset")
+
+        def recv(self, _: int) -> bytes:
+            return b"an alert"
+
+    class Refused:
+        is_over = False
+
+        def seal(self, data: bytes) -> bytes:
+            return data
+
+        def open(self, arrived: bytes) -> bytes:
+            raise Disagreed(f"it said {arrived.decode()}")
+
+    hung_up: Any = HungUp()
+    pipe = Pipe(hung_up, until())
+    with pytest.raises(ConnectionResetError):
+        pipe.send(b"x")
+    pipe.layer = Refused()
+    with pytest.raises(Disagreed, match="it said an alert"):
+        pipe.send(b"x")
 
 
 def test_a_client_without_tls_is_told_that_the_server_speaks_it(
