@@ -151,19 +151,20 @@ class FakeHBase:
             threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
 
     def _serve(self, connected: socket.socket) -> None:
+        # A client that breaks off ends its conversation, and nothing else.
+        with contextlib.suppress(OSError):
+            self._talk(connected)
+
+    def _talk(self, connected: socket.socket) -> None:
         if self.tls is not None:
-            try:
-                connected = self.tls.wrap_socket(connected, server_side=True)
-            except OSError:
-                return
+            connected = self.tls.wrap_socket(connected, server_side=True)
             self._connected.append(connected)
         with connected, connected.makefile("rb") as stream:
             opening = stream.read(PREAMBLE_BYTES + 4)
             if self.refusal is not None and not opening.startswith(b"HBas"):
-                with contextlib.suppress(OSError):
-                    connected.sendall(self.refusal)
-                    if not self.refusal:
-                        stream.read()
+                connected.sendall(self.refusal)
+                if not self.refusal:
+                    stream.read()
                 return
             if len(opening) == PREAMBLE_BYTES + 4:
                 opening += stream.read(struct.unpack(">I", opening[PREAMBLE_BYTES:])[0])
@@ -177,15 +178,12 @@ class FakeHBase:
                     self.calls.append(call)
                 reply = self.script(call)
                 sent = frame_of(call.call_id, reply)
-                try:
-                    connected.sendall(sent[: reply.after_bytes])
-                    while reply.is_endless:
-                        for byte in range(len(sent)):
-                            connected.sendall(sent[byte : byte + 1])
-                    if reply.after_bytes is not None:
-                        connected.shutdown(socket.SHUT_RDWR)
-                        return
-                except OSError:
+                connected.sendall(sent[: reply.after_bytes])
+                while reply.is_endless:
+                    for byte in range(len(sent)):
+                        connected.sendall(sent[byte : byte + 1])
+                if reply.after_bytes is not None:
+                    connected.shutdown(socket.SHUT_RDWR)
                     return
 
     @property
