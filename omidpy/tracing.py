@@ -17,12 +17,17 @@ looks once for each span whether there is anybody to make it.
 
 How long the oracle's queue alone was is in none of them: its messages are those of Omid, and have
 no word for it.
+
+A span that cannot be made is logged, and what it is about goes on: a commit that the oracle has
+granted is granted, whatever becomes of its span.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from omidpy.errors import ConfigError
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
     from omidpy.tx.session import Session
 
 SCOPE: Final = "omidpy"
+
+logger = logging.getLogger(__name__)
 
 
 class OfAsyncio(Protocol):
@@ -78,24 +85,57 @@ def _session(manager: TransactionManager | OfAsyncio) -> Session:
     return blocking.session
 
 
+class _Harmless:
+    """A block whose span fails alone."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[object]]) -> None:
+        self._make = make
+        self._made: AbstractContextManager[object] | None = None
+
+    def __enter__(self) -> None:
+        try:
+            made = self._make()
+            made.__enter__()
+        except Exception:
+            logger.exception("a span cannot be begun")
+        else:
+            self._made = made
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._made is None:
+            return
+        try:
+            self._made.__exit__(exc_type, exc, traceback)
+        except Exception as failure:
+            if failure is not exc:
+                logger.exception("a span cannot be ended")
+
+
 class _Spans:
     """A `Tracing`."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
-    @contextmanager
-    def span(self, name: str, **attributes: Any) -> Iterator[Span]:
+    def span(self, name: str, **attributes: Any) -> AbstractContextManager[None]:
         """Return a span that is current in its block."""
-        named = _attributes(attributes)
-        with self._tracer.start_as_current_span(
-            f"omidpy.{name}", kind=SpanKind.CLIENT, attributes=named
-        ) as made:
-            yield made
+        return _Harmless(
+            lambda: self._tracer.start_as_current_span(
+                f"omidpy.{name}", kind=SpanKind.CLIENT, attributes=_attributes(attributes)
+            )
+        )
+
+    def apart(self, name: str, **attributes: Any) -> AbstractContextManager[None]:
+        """Return a span that is not."""
+        return _Harmless(lambda: self._apart(name, attributes))
 
     @contextmanager
-    def apart(self, name: str, **attributes: Any) -> Iterator[Span]:
-        """Return a span that is not."""
+    def _apart(self, name: str, attributes: dict[str, Any]) -> Iterator[Span]:
         made = self._tracer.start_span(
             f"omidpy.{name}", kind=SpanKind.CLIENT, attributes=_attributes(attributes)
         )
@@ -112,21 +152,26 @@ class _Spans:
         """Return what is current."""
         return trace.get_current_span().get_span_context()
 
-    @contextmanager
-    def following(self, name: str, before: Collection[object], **attributes: Any) -> Iterator[Span]:
+    def following(
+        self, name: str, before: Collection[object], **attributes: Any
+    ) -> AbstractContextManager[None]:
         """Return a span inside of the first of others, and linked with each."""
+        return _Harmless(lambda: self._following(name, before, attributes))
+
+    def _following(
+        self, name: str, before: Collection[object], attributes: dict[str, Any]
+    ) -> AbstractContextManager[Span]:
         known = [one for one in before if isinstance(one, SpanContext) and one.is_valid]
         around = None
         if known:
             around = trace.set_span_in_context(trace.NonRecordingSpan(known[0]))
-        with self._tracer.start_as_current_span(
+        return self._tracer.start_as_current_span(
             f"omidpy.{name}",
             context=around,
             kind=SpanKind.CLIENT,
             attributes=_attributes(attributes),
             links=[Link(one) for one in known],
-        ) as made:
-            yield made
+        )
 
 
 def _attributes(values: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from omidpy.errors import WriteConflict
 pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
 
 from opentelemetry import context
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -120,6 +120,36 @@ def test_a_refusal_is_an_error_of_its_span(traced: Traced) -> None:
     assert status.description is not None
     assert "WriteConflict" in status.description
     assert found["omidpy.read"].status.is_unset
+
+
+class Broken(SpanProcessor):
+    """Fails whatever it is told of."""
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        """Fail for every other span."""
+        if span.name in ("omidpy.begin", "omidpy.flush"):
+            raise ValueError("it is broken")
+
+    def on_end(self, span: Any) -> None:
+        """Fail."""
+        raise ValueError("it is broken")
+
+
+def test_a_span_that_fails_takes_no_commit_with_it(
+    traced: Traced, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the oracle has granted is granted, and its caller is told so."""
+    traced.provider.add_span_processor(Broken())
+    with traced.tm.begin() as tx:
+        tx.table("t").put(b"a", {b"cf:q": b"1"})
+        list(tx.table("t").scan())
+    assert tx.commit_ts is not None
+    traced.tm.session.post_committer.drain()
+    omidpy.tracing.uninstrument(traced.tm)
+    with traced.tm.begin() as reader:
+        assert reader.table("t").row(b"a")
+    told = {one.getMessage() for one in caplog.records}
+    assert {"a span cannot be begun", "a span cannot be ended"} <= told
 
 
 def test_transactions_of_asyncio_have_theirs(traced: Traced, tmp_path: Path) -> None:
