@@ -215,9 +215,13 @@ class PatientHandler(logging.Handler):
 
 
 def _writer_of(stream: TextIO) -> Callable[[str], object]:
-    """Return what writes text past the stream's own lock, which a stopped reader would hold."""
+    """Return what writes text past the stream's own lock, which a stopped reader would hold.
+
+    It writes to a descriptor of its own, which stays open: the stream's number may be another
+    file's once the stream is closed, such as a store's, which lines would destroy.
+    """
     try:
-        number = stream.fileno()
+        own = io.FileIO(os.dup(stream.fileno()), "w")
     except io.UnsupportedOperation:
         return stream.write
     encoding = stream.encoding
@@ -225,6 +229,6 @@ def _writer_of(stream: TextIO) -> Callable[[str], object]:
     def write(text: str) -> None:
         rest = text.encode(encoding, "backslashreplace")
         while rest:
-            rest = rest[os.write(number, rest) :]
+            rest = rest[os.write(own.fileno(), rest) :]
 
     return write

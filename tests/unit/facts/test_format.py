@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -96,6 +99,18 @@ def test_a_client_of_an_oracle_elsewhere_refuses_it(path: Path) -> None:
         _check_set_up(store)
 
 
+@pytest.fixture
+def _own_logging() -> Iterator[None]:
+    """Give the logging of the tests back, which a daemon takes over."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    interval_s = sys.getswitchinterval()
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    sys.setswitchinterval(interval_s)
+
+
+@pytest.mark.usefixtures("_own_logging")
 def test_a_server_refuses_it(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """As a mistake in the configuration, which starting again does not mend."""
     before = without_lease(path)

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -69,6 +70,25 @@ def test_a_pipe_that_nobody_reads_holds_up_nobody() -> None:
         handler.flush()
     assert not is_stuck
     assert 0 < waiting_count <= log.MAX_WAITING_LINES
+
+
+def test_a_line_reaches_no_file_that_took_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+    """It may be a store's: lines of a log in it are the end of that store."""
+    with (tmp_path / "log").open("w") as stream:
+        handler = log.PatientHandler(stream)
+        number = stream.fileno()
+    other = os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR)
+    try:
+        if other != number:
+            os.dup2(other, number)
+        handler.say("a line")
+        handler.flush()
+        assert os.fstat(other).st_size == 0
+    finally:
+        os.close(other)
+        if other != number:
+            os.close(number)
+    assert (tmp_path / "log").read_text() == "a line\n"
 
 
 def test_lines_are_limited_in_rate_and_the_lost_ones_counted() -> None:
