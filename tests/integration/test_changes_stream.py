@@ -85,8 +85,9 @@ def test_each_change_is_in_one_batch_though_the_driver_is_killed(
             assert died[0] == -signal.SIGKILL, died[2]
             assert batches(tmp_path) == [state], "the batch that was run again has the same rows"
         put(b"b", b"4")
-        code, out, err = run(tmp_path, url, server.address, -1)
-        assert code == 0, err
+        if kills_twice:  # and a query that ended well goes on where it was
+            code, out, err = run(tmp_path, url, server.address, -1)
+            assert code == 0, err
         put(b"c", b"5")
         code, out, err = run(tmp_path, url, server.address, -1)
         assert code == 0, err
