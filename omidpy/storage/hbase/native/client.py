@@ -31,6 +31,7 @@ from omidpy.storage.hbase.native.values import (
     Region,
     RegionAction,
     RowChange,
+    Selection,
     ServerName,
 )
 
@@ -40,6 +41,9 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one call writes, unless one row has more."""
 GET_BATCH_ROWS: Final = 500
 """Rows that one call reads; the server stops before they come to 100 MB."""
+
+NUMBER_BYTES: Final = 8
+"""Of a number that increments add to."""
 
 _nonces: Final = random.SystemRandom()
 
@@ -159,7 +163,10 @@ class NativeClient:
     ) -> int:
         """Add to a number of 8 bytes, and return what it is then.  Cost: 1 RPC.
 
-        Made again after a lost answer: HBase knows the call by its numbers and does it once.
+        Made again after a lost answer: HBase knows the call by its numbers and does it once.  To
+        one that it knows it answers by a read of its own, whose cells it may have let go before
+        they are sent: then they are missing, or bytes of something else.  It was done all the same,
+        so the number is read as it is by now.  Cost then: 1 RPC more.
         """
         nonces = (self._nonce_group, _nonces.randrange(1, 2**63))
 
@@ -167,12 +174,15 @@ class NativeClient:
             names = (region.name, row, family, qualifier)
             return ("Mutate", *messages.increment_request(*names, amount, nonces))
 
-        found = self.calls.at_row(
-            table, row, make, messages.read_get, what="increment", is_repeatable=True
-        )
-        if not found.cells:
-            raise StorageUnavailable(f"increment of table {table!r}: the answer has no number")
-        return int.from_bytes(found.cells[0].value, signed=True)
+        found = self.calls.at_row(table, row, make, _number, what="increment", is_repeatable=True)
+        if found is None:
+            selection = Selection([(family, qualifier)], max_versions=1)
+            found = _number_in(self.get(table, Get(row, selection)))
+        if found is None:
+            raise StorageUnavailable(
+                f"increment of table {table!r}: it was done, and no number of 8 bytes is there now"
+            )
+        return found
 
     # -- many rows ---------------------------------------------------------------------------------
 
@@ -368,3 +378,17 @@ def _weight(failure: _Failure) -> int:
         return 3
     order = (Kind.LEFT, Kind.MISPLACED, Kind.UNKNOWN, Kind.BUSY)
     return order.index(error.kind) if error.kind in order else 4
+
+
+def _number(answer: Answer) -> int | None:
+    """Return the number that an increment made; None if the answer does not say."""
+    try:
+        return _number_in(messages.read_get(answer))
+    except Garbled:
+        return None
+
+
+def _number_in(found: Found) -> int | None:
+    if len(found.cells) != 1 or len(found.cells[0].value) != NUMBER_BYTES:
+        return None
+    return int.from_bytes(found.cells[0].value, signed=True)

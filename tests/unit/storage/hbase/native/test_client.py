@@ -530,3 +530,23 @@ def test_a_master_that_stands_still_is_left_for_the_next(
             with pytest.raises(StorageUnavailable, match=r"no answer within 0\.4 s"):
                 Admin(client.calls).descriptors()
         client.close()
+
+
+@pytest.mark.parametrize("cells", [b"", b"\x00\x00\x00\x00%/org.apache.hadoop.hbase.filter.Binar"])
+def test_an_increment_whose_answer_has_no_number_was_done(opened: Opened, cells: bytes) -> None:
+    """So HBase answers, now and then, where it knows that it was done before."""
+    there = encode(b"a", b"f", b"q", 5, (7).to_bytes(8))
+    client, (fake,) = opened(
+        scripted(
+            Reply(_result("MutateResponse", 1 if cells else 0), cells),
+            Reply(_result("GetResponse", 1), there),
+        )
+    )
+    relocated(client, fake)
+    assert client.increment("t", b"a", b"f", b"q", 3) == 7
+    assert fake.methods == ["Mutate", "Get"]
+
+
+def _result(kind: str, cell_count: int) -> bytes:
+    body = message(kind, result={"associated_cell_count": cell_count})
+    return bytes(body.SerializeToString())
