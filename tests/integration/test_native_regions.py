@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,6 +60,8 @@ class Ledger:
     """How often a row's counter was raised, by changes on a condition."""
     unknown: dict[bytes, int] = field(default_factory=dict)
     """How many of those were of unknown outcome."""
+    done: list[int] = field(default_factory=list)
+    """How often each thread went round, once they have ended."""
     increments: dict[bytes, int] = field(default_factory=dict)
     """How often HBase's own counter was raised."""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -118,6 +121,19 @@ class Ledger:
             assert value == count, "an increment was lost, or counted twice"
 
 
+@contextmanager
+def at_work(store: NativeStore) -> Iterator[Ledger]:
+    """Let threads write as long as the block lasts, and then see how much each has done."""
+    ledger = Ledger(store)
+    with ThreadPoolExecutor(THREADS) as pool:
+        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
+        try:
+            yield ledger
+        finally:
+            ledger.stop.set()
+        ledger.done = [one.result(240) for one in working]
+
+
 def split(store: NativeStore, admin: Admin, at: bytes) -> None:
     """Split a region, once the compaction behind the split before lets it be split."""
 
@@ -134,39 +150,33 @@ def split(store: NativeStore, admin: Admin, at: bytes) -> None:
     wait_for(is_split, 60)
 
 
-def disturbed(store: NativeStore, seconds: float) -> tuple[Ledger, list[int], list[Region]]:
-    """Split and move regions under load; return the ledger, what was done, and the regions."""
-    ledger = Ledger(store)
+def disturbed(store: NativeStore, seconds: float) -> tuple[Ledger, list[Region]]:
+    """Split and move regions under load; return the ledger and the regions."""
     admin = Admin(store._client.calls)
-    with ThreadPoolExecutor(THREADS) as pool:
-        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
-        try:
-            end_s = time.monotonic() + seconds
-            splits = iter([b"k10", b"k30", b"k05", b"k25", b"k35", b"k15"])
-            moves = 0
-            while time.monotonic() < end_s:
-                regions = admin.regions("t")
-                servers = sorted({region.server for region in admin.regions("hbase:meta")})
-                servers = sorted({*servers, *(region.server for region in regions)})
-                for region in regions:
-                    others = [one for one in servers if one != region.server]
-                    if others:
-                        admin.move(region, others[moves % len(others)])
-                        moves += 1
-                at = next(splits, None)
-                if at is not None:
-                    split(store, admin, at)
-        finally:
-            ledger.stop.set()
-        done = [one.result(240) for one in working]
+    with at_work(store) as ledger:
+        end_s = time.monotonic() + seconds
+        splits = iter([b"k10", b"k30", b"k05", b"k25", b"k35", b"k15"])
+        moves = 0
+        while time.monotonic() < end_s:
+            regions = admin.regions("t")
+            servers = sorted({region.server for region in admin.regions("hbase:meta")})
+            servers = sorted({*servers, *(region.server for region in regions)})
+            for region in regions:
+                others = [one for one in servers if one != region.server]
+                if others:
+                    admin.move(region, others[moves % len(others)])
+                    moves += 1
+            at = next(splits, None)
+            if at is not None:
+                split(store, admin, at)
     assert moves > 0
-    return ledger, done, admin.regions("t")
+    return ledger, admin.regions("t")
 
 
 def test_nothing_is_lost_or_done_twice_while_regions_split_and_move(store: NativeStore) -> None:
     """Calls meet regions that are closing, opening, elsewhere, and split; users meet none of it."""
-    ledger, done, regions = disturbed(store, 12)
-    assert all(count > 20 for count in done)
+    ledger, regions = disturbed(store, 12)
+    assert all(count > 20 for count in ledger.done)
     assert len(regions) > 3
     assert ledger.unknown == {}, "regions that move leave no doubt about a conditional change"
     ledger.check()
@@ -178,25 +188,19 @@ def test_nothing_is_lost_or_done_twice_while_a_region_server_dies(
     store: NativeStore, hbase_cluster: RunningHBase
 ) -> None:
     """Its log is replayed elsewhere; what nobody knows the outcome of is said to be so."""
-    ledger = Ledger(store)
-    with ThreadPoolExecutor(THREADS) as pool:
-        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
-        try:
-            time.sleep(2)
-            region = store._client.calls.locations.locate("t", b"k00-0", until_s=until(20))
-            name = hbase_cluster.at_port(region.server.port)
-            hbase_cluster.crash(name)
-            limit_s = time.monotonic() + 150
-            before = dict(ledger.puts)
-            while time.monotonic() < limit_s:
-                time.sleep(0.5)
-                moved = [row for row in ledger.puts if ledger.puts[row] > before.get(row, 0) + 100]
-                if len(moved) > KEYS:
-                    break
-        finally:
-            ledger.stop.set()
-        done = [one.result(240) for one in working]
-    assert all(done)
+    with at_work(store) as ledger:
+        time.sleep(2)
+        region = store._client.calls.locations.locate("t", b"k00-0", until_s=until(20))
+        name = hbase_cluster.at_port(region.server.port)
+        hbase_cluster.crash(name)
+        limit_s = time.monotonic() + 150
+        before = dict(ledger.puts)
+        while time.monotonic() < limit_s:
+            time.sleep(0.5)
+            moved = [row for row in ledger.puts if ledger.puts[row] > before.get(row, 0) + 100]
+            if len(moved) > KEYS:
+                break
+    assert all(ledger.done)
     ledger.check()
 
 
@@ -213,23 +217,18 @@ def moved_on(ledger: Ledger, before: dict[bytes, int], seconds: float) -> bool:
 
 def test_nothing_is_lost_or_done_twice_while_the_catalogue_moves(store: NativeStore) -> None:
     """Whoever looks a region up meanwhile finds the catalogue where it is then."""
-    ledger, admin = Ledger(store), Admin(store._client.calls)
+    admin = Admin(store._client.calls)
     servers = sorted({region.server for region in admin.regions("t")})
     catalogue = Region(META, b"hbase:meta,,1.1588230740.", b"", b"", servers[0])
-    with ThreadPoolExecutor(THREADS) as pool:
-        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
-        try:
-            moves = set()
-            for round_number in range(4):
-                to = servers[round_number % len(servers)]
-                admin.move(catalogue, to)
-                for region in admin.regions("t"):
-                    admin.move(region, to)
-                moves.add(store._client.calls.registry.meta_server())
-        finally:
-            ledger.stop.set()
-        done = [one.result(240) for one in working]
-    assert all(count > 5 for count in done)
+    with at_work(store) as ledger:
+        moves = set()
+        for round_number in range(4):
+            to = servers[round_number % len(servers)]
+            admin.move(catalogue, to)
+            for region in admin.regions("t"):
+                admin.move(region, to)
+            moves.add(store._client.calls.registry.meta_server())
+    assert all(count > 5 for count in ledger.done)
     assert len(servers) == 1 or len(moves) > 1
     assert ledger.unknown == {}, "regions that move leave no doubt about a conditional change"
     ledger.check()
@@ -240,23 +239,17 @@ def test_nothing_is_lost_or_done_twice_while_a_region_server_stands_still(
     store: NativeStore, hbase_cluster: RunningHBase
 ) -> None:
     """For longer than its lease: others serve its regions, and it is not waited for."""
-    ledger = Ledger(store)
-    with ThreadPoolExecutor(THREADS) as pool:
-        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
-        try:
-            time.sleep(2)
-            region = store._client.calls.locations.locate("t", b"k00-0", until_s=until(20))
-            name = hbase_cluster.at_port(region.server.port)
-            before = dict(ledger.puts)
-            with hbase_cluster.paused(name):
-                assert moved_on(ledger, before, 150)
-                hbase_cluster.fence(name)
-            before = dict(ledger.puts)
-            assert moved_on(ledger, before, 60)
-        finally:
-            ledger.stop.set()
-        done = [one.result(240) for one in working]
-    assert all(done)
+    with at_work(store) as ledger:
+        time.sleep(2)
+        region = store._client.calls.locations.locate("t", b"k00-0", until_s=until(20))
+        name = hbase_cluster.at_port(region.server.port)
+        before = dict(ledger.puts)
+        with hbase_cluster.paused(name):
+            assert moved_on(ledger, before, 150)
+            hbase_cluster.fence(name)
+        before = dict(ledger.puts)
+        assert moved_on(ledger, before, 60)
+    assert all(ledger.done)
     # Until it has ended it may answer readers from its memory.
     hbase_cluster.crash(name)
     ledger.check()
@@ -267,26 +260,20 @@ def test_tables_are_made_once_and_rows_written_while_the_master_is_replaced(
     store: NativeStore, hbase_cluster: RunningHBase
 ) -> None:
     """Rows need no master; a table that is being made is made, once, by the next one."""
-    ledger = Ledger(store)
-    with ThreadPoolExecutor(THREADS + 1) as pool:
-        working = [pool.submit(ledger.work, number) for number in range(THREADS)]
-        try:
-            for round_number in range(3):
-                making = pool.submit(
-                    store.create_table,
-                    TableSchema(f"made{round_number}", [FamilySchema(CF)]),
-                    splits=[b"m"],
-                )
-                time.sleep(0.1 * round_number)
-                hbase_cluster.crash("master")
-                before = dict(ledger.puts)
-                assert moved_on(ledger, before, 60), "rows are written without a master"
-                hbase_cluster.start_process("master")
-                assert making.result(180)
-        finally:
-            ledger.stop.set()
-        done = [one.result(240) for one in working]
-    assert all(done)
+    with ThreadPoolExecutor(1) as pool, at_work(store) as ledger:
+        for round_number in range(3):
+            making = pool.submit(
+                store.create_table,
+                TableSchema(f"made{round_number}", [FamilySchema(CF)]),
+                splits=[b"m"],
+            )
+            time.sleep(0.1 * round_number)
+            hbase_cluster.crash("master")
+            before = dict(ledger.puts)
+            assert moved_on(ledger, before, 60), "rows are written without a master"
+            hbase_cluster.start_process("master")
+            assert making.result(180)
+    assert all(ledger.done)
     ledger.check()
     names = [schema.name for schema in store.tables()]
     assert sorted(name for name in names if name.startswith("made")) == ["made0", "made1", "made2"]
