@@ -102,9 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(_Service(config, tls, connection_count).run())
+    flush_logging()
     if code not in (0, EXIT_CONFIG):
         # A thread may hang in a store that does not answer; nothing is left to wait for.
-        flush_logging()
         os._exit(code)
     return code
 
