@@ -14,6 +14,7 @@ from typing import Any, Final
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.frames import encode_request
 from omidpy.wire.messages import CommitRequest
+from tso.core.memory import KeptMemory
 
 STEP_COUNT: Final = 60
 MOST: Final = 100
@@ -45,6 +46,8 @@ class Game:
             "is_reserved": dice.random() < 0.5,
         }
         self.sliced: Any = sliced.Engine(**options)
+        # One long commit stands where another stood.
+        self.sliced.memory = KeptMemory(least_bytes=1)
         self.serial: Any = serial.Engine(**options)
         # 0 is the key of a slot that never had one.
         self._cells = [0] + [

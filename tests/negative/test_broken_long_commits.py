@@ -75,6 +75,14 @@ GUARDS: Final = {
         "            if cell_count <= self._commits.room_beside():\n",
         "            if True:\n",
     ),
+    "the table in which another stood": (
+        "                self._places[place] = 0\n",
+        "                pass\n",
+    ),
+    "memory that is still another's": (
+        "        self._memory.give_back(self, typecode, room)\n",
+        "        self._memory._keep(typecode, room)\n",
+    ),
     "memory that grows before all is in its place": (
         "            room = min(room, self._slot_count - 1 - self.count)\n",
         "            pass\n",

@@ -20,6 +20,7 @@ cdef unsigned long long _TABLES
 cdef long long _AT_HAND
 cdef signed char _MARKED
 cdef long long _FEW_TABLES
+cdef long long _EMPTIED_FOR_ONE
 cdef long long _MAX_CAPACITY
 cdef int _MIN_BITS
 cdef int _GROUP_BITS
@@ -47,8 +48,11 @@ cdef unsigned char _NEWEST_FENCE_SECOND
 cdef class Numbers:
     cdef public long long total
     cdef public long long count
+    cdef object __weakref__
+    cdef object _memory
     cdef long long[::1] _numbers
     cdef long long _seen
+    cdef long long _emptied
     cdef unsigned long long _multiplier
     cdef int _shift
     cdef unsigned long long _last_bucket
@@ -61,6 +65,8 @@ cdef class Numbers:
         bucket=cython.ulonglong,
     )
     cpdef bint sort(self, long long most) except -1
+
+    cdef object _room(self, str typecode, long long count)
 
     cpdef long long find(self, long long number) noexcept
 
@@ -191,6 +197,7 @@ cdef class Engine:
     cdef long long[::1] _run_firsts
     cdef Py_ssize_t _run_count
     cdef unsigned long long _seed
+    cdef public object memory
     cdef long long _max_fence_count
     cdef dict _fences
 

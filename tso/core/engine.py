@@ -29,14 +29,12 @@ one bucket, which keeps the watermark as low as the capacity permits, and no cel
 
 from __future__ import annotations
 
-import mmap as mmap_module
 from array import array
-from contextlib import suppress
-from mmap import mmap
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from omidpy.errors import RemoteProtocolError
 from tso.core.clients import NUMBER_BITS
+from tso.core.memory import KeptMemory, zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -72,12 +70,11 @@ _FIRST_SLOTS: Final = 1024
 _SLOT_BYTES: Final = 21
 _MIN_BITS: Final = 4
 _MOST_BITS: Final = 22
-_LARGE_BYTES: Final = 2**21
 _MAX_CAPACITY: Final = 2**30
 _AT_HAND: Final = 4096  # settings that are surely in a processor's cache
 _MARKED: Final = 2  # what is to be old once its slot is filled
 _FEW_TABLES: Final = 4096
-_ITEM_BYTES: Final = {"q": 8, "i": 4, "b": 1}
+_EMPTIED_FOR_ONE: Final = 16  # places of a table that are emptied as quickly as one is filled
 
 # Fields as they stand on the wire: number << 3 | wire type; 0 is a number, 2 a length and bytes.
 _TIMESTAMP: Final = 1 << 3 | 2
@@ -173,12 +170,12 @@ class LatestMap:
         """How many settings there ever were."""
         self._older_count = 0
         slots = (capacity if is_reserved else min(capacity, _FIRST_SLOTS)) + 1
-        self._keys = _zeros("q", slots)
-        self._values = _zeros("q", slots)
-        self._before = _zeros("i", slots)
-        self._is_old = _zeros("b", slots)
+        self._keys = zeros("q", slots)
+        self._values = zeros("q", slots)
+        self._before = zeros("i", slots)
+        self._is_old = zeros("b", slots)
         self._slot_count = slots
-        self._heads = _zeros("i", 1)
+        self._heads = zeros("i", 1)
         self._shift = 0
         self.unfilled = 0
         """How many slots were given to keys that do not stand in them yet; see `reserve`."""
@@ -488,7 +485,7 @@ class LatestMap:
             # Times this, a timestamp has the number of its step, modulo the number of buckets, in
             # its highest bits, and nothing behind them.
             self._multiplier = (_STEP_INVERSE << (self._shift - 1)) & _MASK
-        self._heads = _zeros("i", 1 << bits)
+        self._heads = zeros("i", 1 << bits)
         for slot in range(1, self.count + 1):
             bucket = self._bucket(self._keys[slot])
             self._before[slot] = self._heads[bucket]
@@ -501,24 +498,27 @@ class Numbers:
     Both take long, and are done little by little.
     """
 
-    def __init__(self, most: int, *, seed: int) -> None:
-        """Have room for so many; `seed` is as for `LatestMap`."""
+    def __init__(self, most: int, *, seed: int, memory: KeptMemory | None = None) -> None:
+        """Have room for so many; `seed` is as for `LatestMap`, and `memory` may have the room."""
         self.total = 0
         """How many came, those that repeat others among them."""
         self.count = 0
         """How many of them were told apart, which stand first."""
-        self._numbers = _zeros("q", most)
+        self._memory = memory
+        self._numbers = self._room("q", most)
         self._seen = 0
+        self._emptied = 0
         self._multiplier = (_MULTIPLIER + 2 * seed) & _MASK
         self._shift = 64 - _MIN_BITS
         self._last_bucket = (1 << _MIN_BITS) - 1
-        self._places = _zeros("i", 1 << _MIN_BITS)
+        self._places = zeros("i", 1 << _MIN_BITS)
 
     def __len__(self) -> int:
         return self.total
 
     def __iter__(self) -> Iterator[int]:
-        return iter(memoryview(self._numbers)[: self.count if self.is_sorted else self.total])
+        # Refers to these numbers until its end: their memory is another's once nobody does.
+        yield from memoryview(self._numbers)[: self.count if self.is_sorted else self.total]
 
     @property
     def is_sorted(self) -> bool:
@@ -531,12 +531,22 @@ class Numbers:
         self.total += 1
 
     def sort(self, most: int) -> bool:
-        """Tell so many more from those before; say whether those were all."""
-        if not self._seen:
+        """Tell so many more from those before; say whether those were all.
+
+        Before the first of them the table of their places is emptied, little by little as well.
+        """
+        if not self._emptied:
             bits = max((2 * self.total).bit_length(), _MIN_BITS)
             self._shift = 64 - bits
             self._last_bucket = (1 << bits) - 1
-            self._places = _zeros("i", 1 << bits)
+            self._places = self._room("i", 1 << bits)
+        if self._emptied <= self._last_bucket:
+            end = min(self._emptied + _EMPTIED_FOR_ONE * most, self._last_bucket + 1)
+            for place in range(self._emptied, end):
+                self._places[place] = 0
+            self._emptied = end
+            if end <= self._last_bucket:
+                return False
         end = min(self._seen + most, self.total)
         for place in range(self._seen, end):
             number = self._numbers[place]
@@ -547,6 +557,13 @@ class Numbers:
                 self._places[bucket] = self.count
         self._seen = end
         return end == self.total
+
+    def _room(self, typecode: str, count: int) -> array[int]:
+        if self._memory is None:
+            return zeros(typecode, count)
+        room = self._memory.take(typecode, count)
+        self._memory.give_back(self, typecode, room)
+        return room
 
     def find(self, number: int) -> int:
         """Return the place of a number; -1 if it is not among those that were told apart."""
@@ -610,6 +627,8 @@ class Engine:
         self._run_owners = array("q", bytes(_STAMP_BYTES * _MOST_LEAVING))
         self._run_firsts = array("q", bytes(_STAMP_BYTES * _MOST_LEAVING))
         self._run_count = 0
+        self.memory = KeptMemory()
+        """Where long commits stand while they are under way."""
         self._seed = seed
         self._max_fence_count = max_fence_count
         self._fences: dict[int, int] = {}  # the oldest first
@@ -784,7 +803,7 @@ class Engine:
 
     def long_commit(self, data: bytes | bytearray, first: int, end: int, most: int) -> LongCommit:
         """Begin to read a commit request; see `LongCommit`."""
-        return LongCommit(data, first, end, most, seed=self._seed)
+        return LongCommit(data, first, end, most, seed=self._seed, memory=self.memory)
 
     def may_slice(self, commit: LongCommit) -> bool:
         """Say whether a commit that was read may be sorted, and given to `commit` as it is.
@@ -978,7 +997,14 @@ class LongCommit:
     """
 
     def __init__(
-        self, data: bytes | bytearray, first: int, end: int, most: int, *, seed: int
+        self,
+        data: bytes | bytearray,
+        first: int,
+        end: int,
+        most: int,
+        *,
+        seed: int,
+        memory: KeptMemory | None = None,
     ) -> None:
         """Begin to read.
 
@@ -988,13 +1014,14 @@ class LongCommit:
             end: Where it ends.
             most: See `read_commit`.
             seed: See `LatestMap`.
+            memory: Where the cells are to stand; None: in memory that is new.
         """
         self.start_ts = 0
         self.is_retry = False
         self.is_commit = False
         """Whether it is a commit request at all, once it is read."""
         room = min(most + 1, end - first)
-        self.cells = Numbers(room, seed=seed)
+        self.cells = Numbers(room, seed=seed, memory=memory)
         self.tables = Numbers(room, seed=seed)
         self.examined_count = -1
         """How many cells were looked for; -1: that has not begun."""
@@ -1622,34 +1649,12 @@ def map_capacity(size_bytes: float) -> int:
     return least
 
 
-def _zeros(typecode: str, count: int) -> array[int]:
-    """Return so many zeros, in memory that is taken when they are first written.
-
-    Much of it is in pages of 2 MiB where there are any: what is looked at next is anywhere, and
-    with pages of 4 KiB nearly each look would wait for the address as well.
-    """
-    size = count * _ITEM_BYTES[typecode]
-    if size < _LARGE_BYTES:
-        return array(typecode, bytes(size))
-    # Shared memory, which is what `mmap` makes unless it is told otherwise, has no large pages.
-    private = getattr(mmap_module, "MAP_PRIVATE", None)
-    memory = (
-        mmap(-1, size)
-        if private is None
-        else mmap(-1, size, flags=private | mmap_module.MAP_ANONYMOUS)
-    )
-    if (huge_pages := getattr(mmap_module, "MADV_HUGEPAGE", None)) is not None:
-        with suppress(OSError):
-            memory.madvise(huge_pages)
-    return cast("array[int]", memoryview(memory).cast(typecode))  # type: ignore[call-overload]
-
-
 def _resized(old: array[int], typecode: str, length: int) -> array[int]:
     """Return a copy of `old` with zeros up to `length` items.
 
     The detour over bytes works for an array and for the view of one that compiled code holds.
     """
     kept = memoryview(old).cast("B")
-    resized = _zeros(typecode, length)
+    resized = zeros(typecode, length)
     memoryview(resized).cast("B")[: len(kept)] = kept
     return resized

@@ -434,6 +434,7 @@ class Machine(Generic[Ticket]):
         self._wants_sample = self._samples.is_due(self._elapsed_ms)
         if self.rates is not None:
             self.rates.pass_time(self._now_s)
+        self._engine.memory.pass_time(self._now_s)
         if self._is_active(now):
             self._cover(max(self._engine.clock_ts, self._engine.last_issued))
 
