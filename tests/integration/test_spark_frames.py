@@ -147,6 +147,18 @@ def test_a_schema_may_come_from_options(spark: SparkSession, world: World) -> No
     assert found.row == b"000"
     assert found.cells == {"cf:balance": bytearray(INT64.encode(0)), "cf:name": bytearray(b"n0")}
     assert world.tm.begin().start_ts > found._commit_ts > 0
+    world.put(1)
+    with world.tm.begin() as tx:
+        tx.table("t").put(b"000", {b"cf:balance": INT64.encode(7)})
+    options = world.options(key="id string", columns="balance=cf:balance bigint", versions="all")
+    every = spark.read.format("omidpy").options(**options).load().where("id = '000'")
+    assert [one.balance for one in every.orderBy("_commit_ts").collect()] == [0, 0, 7]
+    helped = omidpy.spark.read(spark, world.tm, "t", COLUMNS, key=KEY, rows=["000"], versions="all")
+    assert [(one.balance, one.name) for one in helped.orderBy("_commit_ts").collect()] == [
+        (0, "n0"),
+        (0, "n0"),
+        (7, None),
+    ]
     schema = "name string, id string"
     turned = spark.read.format("omidpy").options(**world.options(columns="name=cf:name"))
     assert rows(turned.schema(schema).load()) == [("n0", "000"), ("n3", "003")]

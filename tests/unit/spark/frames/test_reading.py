@@ -37,9 +37,10 @@ def world_of(rows: int) -> JobWorld:
 def reader_of(world: JobWorld, **options: str) -> TableReader:
     """Plan a read of it."""
     planned = read_words(words({"store": "s", "tso": "t", "table": "many", **options}))
-    shape = Shape.of(COLUMNS)
+    is_whole = planned.has_all_versions
+    shape = Shape.of(COLUMNS, commit_ts=is_whole)
     snapshot_ts = world.tm.begin().start_ts
-    reading = Reading(world.place, "many", snapshot_ts, shape, schema_of(pa, shape), 4)
+    reading = Reading(world.place, "many", snapshot_ts, shape, schema_of(pa, shape), 4, is_whole)
     with world.place.connect() as tm:
         return plan(tm, reading, planned, is_held=False)
 
@@ -93,6 +94,34 @@ def test_every_batch_of_a_task_has_the_schema() -> None:
         for batch in reader.read(one):
             assert batch.schema.equals(reader.reading.schema)
             batch.validate(full=True)
+
+
+@pytest.mark.parametrize("more", [{}, {"rows": "01,02,03"}], ids=["scan", "rows"])
+def test_all_versions_are_read(more: dict[str, str]) -> None:
+    """A row for each commit, the newest first, back to the last delete, below the snapshot."""
+    world = world_of(4)
+    times = []
+    for value in (10, None, 20, 30):
+        with world.tm.begin() as tx:
+            if value is None:
+                tx.table("many").delete(b"02")
+            else:
+                tx.table("many").put(b"02", {b"cf:n": INT64.encode(value)})
+        times.append(tx.commit_ts)
+    reader = reader_of(world, versions="all", **more)
+    with world.tm.begin() as tx:
+        tx.table("many").put(b"02", {b"cf:n": INT64.encode(99)})
+    found = [
+        (one["row"], one["n"], one["_commit_ts"])
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for one in batch.to_pylist()
+    ]
+    of_02 = [(b"02", 30, times[3]), (b"02", 20, times[2])]
+    assert [one for one in found if one[0] == b"02"] == of_02
+    assert [one[:2] for one in found if one[0] != b"02"] == [
+        (b"%02d" % at, at % 3) for at in ((1, 3) if more else (0, 1, 3))
+    ]
 
 
 def test_what_is_committed_meanwhile_is_not_read() -> None:
