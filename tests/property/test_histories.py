@@ -37,7 +37,6 @@ transactions = st.tuples(
 
 def write(tm: TransactionManager, some: list[Any], end: str, *, is_free: bool) -> None:
     """Write in a transaction that comes to some end."""
-    tm.session.post_committer.owes = lambda _: False  # type: ignore[method-assign]
     tx = tm.begin()
     table = tx.table("t", conflict_free=is_free)
     for row, column, value in some:

@@ -87,13 +87,13 @@ class Reading:
         columns = parse_columns(self.shape.columns())
         specs = [(one, None) for one in sorted(layout.families)] if columns is None else columns
         if portion.rows is None:
-            for row, held in reader.scan(layout.name, portion.key_range, specs):
-                yield from _by_commit(row, held)
+            for key, held in reader.scan(layout.name, portion.key_range, specs):
+                yield from _by_commit(key, held)
             return
         for at in range(0, len(portion.rows), PAGE_ROWS):
             some = portion.rows[at : at + PAGE_ROWS]
-            for row, held in reader.rows(layout.name, some, specs):
-                yield from _by_commit(row, held)
+            for key, held in reader.rows(layout.name, some, specs):
+                yield from _by_commit(key, held)
 
 
 def _by_commit(
@@ -103,8 +103,8 @@ def _by_commit(
     for cell, commit_ts in held:
         column = cell.family + b":" + cell.qualifier
         by_commit.setdefault(commit_ts, {})[column] = cell.value, commit_ts
-    for commit_ts in sorted(by_commit, reverse=True):
-        yield row, by_commit[commit_ts]
+    for newest in sorted(by_commit, reverse=True):
+        yield row, by_commit[newest]
 
 
 class _Rows(InputPartition):
