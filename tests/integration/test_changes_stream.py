@@ -60,7 +60,13 @@ def test_each_change_is_in_one_batch_though_the_driver_is_killed(
 ) -> None:
     """The table first, then its changes; a batch that is run again has the same rows."""
     url = f"sqlite:///{tmp_path / 'stock.db'}"
-    with tso_server(url) as server, connect(url, server.address) as tm:
+    with tso_server(url) as server:
+        check_stream(tmp_path, url, server.address, kills_twice=kills_twice)
+
+
+def check_stream(tmp_path: Path, url: str, tso: str, *, kills_twice: bool) -> None:
+    """Let a query die with its driver; each change is in one batch."""
+    with connect(url, tso) as tm:
         tm.create_table(TABLE, ["cf"], splits=[b"m"])
         written: list[list[Any]] = []
 
@@ -75,21 +81,21 @@ def test_each_change_is_in_one_batch_though_the_driver_is_killed(
 
         put(b"a", b"1")
         put(b"z", b"2")
-        died = run(tmp_path, url, server.address, 0, "behind")
+        died = run(tmp_path, url, tso, 0, "behind")
         assert died[0] == -signal.SIGKILL, died[2]
         (state,) = batches(tmp_path)
         put(b"a", b"3")
         put(b"z", None)
         if kills_twice:
-            died = run(tmp_path, url, server.address, 1, "within")
+            died = run(tmp_path, url, tso, 1, "within")
             assert died[0] == -signal.SIGKILL, died[2]
             assert batches(tmp_path) == [state], "the batch that was run again has the same rows"
         put(b"b", b"4")
         if kills_twice:  # and a query that ended well goes on where it was
-            code, out, err = run(tmp_path, url, server.address, -1)
+            code, out, err = run(tmp_path, url, tso, -1)
             assert code == 0, err
         put(b"c", b"5")
-        code, out, err = run(tmp_path, url, server.address, -1)
+        code, out, err = run(tmp_path, url, tso, -1)
         assert code == 0, err
         assert json.loads(out) == {"snapshot": 3}
     found = batches(tmp_path)

@@ -2,10 +2,13 @@
 
     python -m tests.machines.frames_stream FOLDER URL TSO KIND DIES_AT [HOW]
 
-Its input is files in FOLDER/input, one a batch, of rows with an `id` and an `n`.  KIND is `format`
-or `each`, a sink or a function for each batch; both add `n` to a counter, so that what is written
-twice is seen.  DIES_AT is the number of a batch, and HOW says where Spark dies with its driver:
-`before` the commit, when all tasks have written, or `behind` it, when no checkpoint knows.
+Its input is files in FOLDER/input, one a batch, of rows with an `id` and an `n`.  KIND is `format`,
+a sink; `fence`, one that fences its table; `each`, a function for each batch; all add `n` to a
+counter, so that what is written twice is seen.  With `overwrite` a function replaces the rows by
+those of the batch, under a key of the batch.
+
+DIES_AT is the number of a batch, and HOW says where Spark dies with its driver: `before` the
+commit, when all tasks have written, or `behind` it, when no checkpoint knows.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any, Final
 import omidpy.spark
 from omidpy.spark.frames.source import OmidSource
 from omidpy.spark.frames.streaming import BatchWriter
+from omidpy.spark.frames.writing import TableWriter
 
 TABLE: Final = "t"
 _FOLDER: Final = "OMIDPY_TEST_FOLDER"
@@ -41,8 +45,26 @@ class _MortalWriter(BatchWriter):
         _die(folder, batchId, "behind")
 
 
+class _MortalTableWriter(TableWriter):
+    number: int
+
+    def commit(self, messages: Any) -> None:
+        """Commit, and die."""
+        folder = Path(os.environ[_FOLDER])
+        _die(folder, self.number, "before")
+        super().commit(messages)
+        _die(folder, self.number, "behind")
+
+
 class MortalSource(OmidSource):
     """The format, whose commits kill the driver."""
+
+    def writer(self, schema: Any, overwrite: bool) -> TableWriter:  # noqa: FBT001 - Spark's
+        """Return what dies, in the batch that its key names."""
+        made = super().writer(schema, overwrite)
+        made.__class__ = _MortalTableWriter
+        made.number = int(self.options["idempotency_key"])  # type: ignore[attr-defined]  # as made
+        return made
 
     def streamWriter(self, schema: Any, overwrite: bool) -> BatchWriter:  # noqa: FBT001, N802 - Spark's
         """Return what dies."""
@@ -75,10 +97,20 @@ def main(folder: Path, url: str, tso: str, kind: str) -> None:
     )
     started = frame.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
     with omidpy.connect(url, tso=tso) as tm:
-        if kind == "format":
+        where = {"store": url, "tso": tso, "table": TABLE, "key": "id"}
+        if kind in ("format", "fence"):
+            conflict = "fence" if kind == "fence" else "check"
             started = started.format("omidpy").options(
-                store=url, tso=tso, table=TABLE, key="id", columns="n=cf:n counter"
+                **where, columns="n=cf:n counter", conflict=conflict
             )
+        elif kind == "overwrite":
+
+            def replace(rows: Any, number: int) -> None:
+                writer = rows.write.format("omidpy").options(**where, columns="n=cf:n")
+                writer = writer.option("idempotency_key", str(number)).option("row_start", "a")
+                writer.mode("overwrite").save()
+
+            started = started.foreachBatch(replace)
         else:
 
             def apply(tx: Any, rows: Any, number: int) -> None:
