@@ -1,7 +1,7 @@
 """A write of a frame whose processes are killed or stalled: all of it is there, or nothing.
 
 The driver with its Java, and the Python of a task, are real processes.  What the store shows, what
-the driver says if it lives, and what its transaction's id tells later, is one and the same.
+the driver says if it lives, and what its token tells later, is one and the same.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Driver:
                 text=True,
                 start_new_session=True,
             )
-        self.start_ts, self.worker = 0, 0
+        self.token, self.worker = b"", 0
 
     def wait_until_ready(self) -> None:
         """Wait for it to come to its point."""
-        word, *numbers = self._line().split()
+        word, *rest = self._line().split() or [""]
         assert word == "ready", (self._folder / "err").read_text()[-4000:]
-        self.start_ts, self.worker = map(int, numbers)
+        self.token, self.worker = bytes.fromhex(rest[0]), int(rest[1])
 
     def signal(self, number: int) -> None:
         """Let it and its Java have a signal; the Python of tasks is a group of its own."""
@@ -102,7 +102,7 @@ def driving(folder: Path, where: str) -> Iterator[tuple[Driver, TransactionManag
 def check(tm: TransactionManager, driver: Driver, *, is_there: bool) -> None:
     """Look at the rows, and ask for the transaction; then others write on."""
     assert len(dict(tm.begin().table("t").scan())) == (ROWS if is_there else 0)
-    assert isinstance(tm.outcome(driver.start_ts), Committed) == is_there
+    assert isinstance(tm.outcome(driver.token), Committed) == is_there
     for _ in range(2):
         with tm.begin() as tx:
             tx.table("t").put(b"after", {b"cf:n": b"1"})

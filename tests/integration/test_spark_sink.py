@@ -81,7 +81,7 @@ TWICE: Final = [(0, "before"), (1, "behind")]
 @pytest.mark.parametrize(
     ("kind", "deaths"),
     [
-        ("format", [(0, "behind")]),
+        pytest.param("format", [(0, "behind")], marks=pytest.mark.nightly),
         pytest.param("format", TWICE, marks=pytest.mark.nightly),
         pytest.param("each", [(0, "behind"), (1, "before")], marks=pytest.mark.nightly),
         pytest.param("fence", TWICE, marks=pytest.mark.nightly),

@@ -2,7 +2,7 @@
 
     python -m tests.machines.frames_driver STORE TSO WHERE FOLDER
 
-At the point it prints `ready START_TS PID`, and goes on when it reads a line.  At its end it prints
+At the point it prints `ready TOKEN PID`, and goes on when it reads a line.  At its end it prints
 what became of the transaction.  PID is that of the Python process of a task that waits at `parted`,
 where one of two tasks has handed its part back, and the other one has read nothing; it goes on when
 there is a file FOLDER/go.
@@ -42,10 +42,11 @@ def main(store: str, tso: str, where: str, folder: str) -> None:
         frame = frame.mapInArrow(partial(waiting, folder), frame.schema)
     with omidpy.connect(store, tso=tso, post_commit="sync") as tm:
         tx = tm.begin(hold_s=600)
+        token = tx.token()
 
         def stop(here: str, pid: int = 0) -> None:
             if here == where:
-                print("ready", tx.start_ts, pid, flush=True)
+                print("ready", token.hex(), pid, flush=True)
                 sys.stdin.readline()
 
         tm.session.on_step = stop
@@ -55,6 +56,7 @@ def main(store: str, tso: str, where: str, folder: str) -> None:
             threading.Thread(target=say_when_parted, args=(spark, folder, stop)).start()
         try:
             omidpy.spark.write(frame, tx, "t", columns, key="id")
+            token = tx.token()
             stop("written")
             tx.commit()
         except TransactionAborted as error:

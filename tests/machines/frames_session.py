@@ -1,11 +1,11 @@
-"""A session of Spark in this process, for tests of frames: its tasks are tried three times."""
+"""Sessions of Spark in this process, for tests of frames and of streams."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def frames_session() -> Iterator[SparkSession]:
-    """Give a session that knows our formats."""
+    """Give a session that knows our formats, whose tasks are tried three times."""
     from pyspark.sql import SparkSession
 
     import omidpy.spark
@@ -32,3 +32,32 @@ def frames_session() -> Iterator[SparkSession]:
             yield session
         finally:
             session.stop()
+
+
+@contextmanager
+def streaming_session() -> Iterator[SparkSession]:
+    """Give a session to a process that will be killed with it."""
+    from pyspark.sql import SparkSession
+
+    import omidpy.spark
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.shuffle.partitions", "1")
+        .getOrCreate()
+    )
+    omidpy.spark.register(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def java_of(spark: SparkSession) -> int:
+    """Return the id of the session's Java process."""
+    gateway: Any = spark.sparkContext._gateway
+    return int(gateway.proc.pid)

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader
 
+from omidpy.base.tables import CHANGING, CONFLICT_LEVEL_ATTRIBUTE
 from omidpy.codec import INT64
-from omidpy.errors import NoSuchFamily, NoSuchTable, SnapshotTooOld
+from omidpy.errors import ConfigError, NoSuchFamily, NoSuchTable, SnapshotTooOld
 from omidpy.model import KeyRange
+from omidpy.spark.frames import jobs
 from omidpy.spark.frames.options import read_words, words
 from omidpy.spark.frames.partitions import Portion, intersection, portions
 from omidpy.spark.frames.reading import Reading, TableReader, plan
@@ -162,6 +164,19 @@ def test_a_table_that_is_none_is_refused() -> None:
         reading = Reading(world.place, table, 50, shape, schema_of(pa, shape), 4)
         with world.place.connect() as tm, pytest.raises(error):
             plan(tm, reading, planned, is_held=False)
+
+
+def test_a_table_says_how_its_conflicts_are_found() -> None:
+    """Whatever the session would make; one whose level is being changed is refused by both."""
+    world = world_of(1)
+    store = world.tm.store
+    store.set_table_attributes("many", {CONFLICT_LEVEL_ATTRIBUTE: "row"})
+    assert rows_of(reader_of(world)) == [b"00"]
+    store.set_table_attributes("many", {CONFLICT_LEVEL_ATTRIBUTE: CHANGING})
+    with pytest.raises(ConfigError, match="is being changed"):
+        reader_of(world)
+    with world.place.connect() as tm, pytest.raises(ConfigError, match="is being changed"):
+        jobs.begin(tm, "many", Shape.of(COLUMNS), hold_s=60)
 
 
 @given(KEYS, KEYS, KEYS, KEYS, KEYS)
