@@ -61,13 +61,14 @@ class Driver:
         os.killpg(self._process.pid, number)
 
     def go_on(self) -> str:
-        """Let it go on; return what it says at its end."""
+        """Let it go on; return what it says of its transaction at its end."""
         (self._folder / "go").touch()
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        said = self._line()
+        said, token, *_ = self._line().split() or ["", ""]
         assert self._process.wait(LONGEST_S) == 0, (self._folder / "err").read_text()[-4000:]
+        self.token = bytes.fromhex(token)
         return said
 
     def close(self) -> None:
@@ -130,7 +131,7 @@ def test_a_driver_that_stalls_knows_whether_it_committed(tmp_path: Path, where: 
         is_there = where in DECIDED
         assert len(dict(tm.begin().table("t").scan())) == (ROWS if is_there else 0)
         driver.signal(signal.SIGCONT)
-        assert driver.go_on().split()[0] == ("committed" if is_there else "aborted")
+        assert driver.go_on() == ("committed" if is_there else "aborted")
         check(tm, driver, is_there=is_there)
 
 
@@ -142,7 +143,7 @@ def test_a_driver_that_stalls_alone_commits(tmp_path: Path, where: str) -> None:
         driver.signal(signal.SIGSTOP)
         time.sleep(2)
         driver.signal(signal.SIGCONT)
-        assert driver.go_on().startswith("committed")
+        assert driver.go_on() == "committed"
         check(tm, driver, is_there=True)
 
 
@@ -151,7 +152,7 @@ def test_a_task_whose_process_is_killed_is_run_again(tmp_path: Path) -> None:
     """Between the parts, one of which is on the driver already."""
     with driving(tmp_path, "parted") as (driver, tm):
         os.kill(driver.worker, signal.SIGKILL)
-        assert driver.go_on().startswith("committed")
+        assert driver.go_on() == "committed"
         check(tm, driver, is_there=True)
 
 
@@ -162,7 +163,7 @@ def test_a_task_that_stalls_is_waited_for(tmp_path: Path) -> None:
         os.kill(driver.worker, signal.SIGSTOP)
         time.sleep(2)
         os.kill(driver.worker, signal.SIGCONT)
-        assert driver.go_on().startswith("committed")
+        assert driver.go_on() == "committed"
         check(tm, driver, is_there=True)
 
 

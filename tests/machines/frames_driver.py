@@ -3,7 +3,7 @@
     python -m tests.machines.frames_driver STORE TSO WHERE FOLDER
 
 At the point it prints `ready TOKEN PID`, and goes on when it reads a line.  At its end it prints
-what became of the transaction.  PID is that of the Python process of a task that waits at `parted`,
+what became of the transaction, and its token again, which names a cell by then.  PID is that of the Python process of a task that waits at `parted`,
 where one of two tasks has handed its part back, and the other one has read nothing; it goes on when
 there is a file FOLDER/go.
 """
@@ -60,10 +60,10 @@ def main(store: str, tso: str, where: str, folder: str) -> None:
             stop("written")
             tx.commit()
         except TransactionAborted as error:
-            print("aborted", type(error).__name__, flush=True)
+            print("aborted", token.hex(), type(error).__name__, flush=True)
         else:
             stop("committed")
-            print("committed", tx.commit_ts, flush=True)
+            print("committed", token.hex(), tx.commit_ts, flush=True)
     spark.stop()
 
 
