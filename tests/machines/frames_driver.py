@@ -3,9 +3,10 @@
     python -m tests.machines.frames_driver STORE TSO WHERE FOLDER
 
 At the point it prints `ready TOKEN PID`, and goes on when it reads a line.  At its end it prints
-what became of the transaction, and its token again, which names a cell by then.  PID is that of the Python process of a task that waits at `parted`,
-where one of two tasks has handed its part back, and the other one has read nothing; it goes on when
-there is a file FOLDER/go.
+what became of the transaction, and its token again, which names a cell by then.
+
+PID is that of the Python process of a task that waits at `parted`, where one of two tasks has handed
+its part back, and the other one has read nothing; it goes on when there is a file FOLDER/go.
 """
 
 from __future__ import annotations
