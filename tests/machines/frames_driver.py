@@ -5,8 +5,8 @@
 At the point it prints `ready TOKEN PID`, and goes on when it reads a line.  At its end it prints
 what became of the transaction, and its token again, which names a cell by then.
 
-PID is that of the Python process of a task that waits at `parted`, where one of two tasks has handed
-its part back, and the other one has read nothing; it goes on when there is a file FOLDER/go.
+PID is that of the Python process of a task that waits at `parted`, where one of two tasks has
+handed its part back, and the other one has read nothing; it goes on when there is a file FOLDER/go.
 """
 
 from __future__ import annotations

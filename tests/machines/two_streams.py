@@ -2,8 +2,8 @@
 
     python -m tests.machines.two_streams FOLDER URL TSO [dies]
 
-The sink comes to its point behind the commit of its first batch, and waits there; the query over
-changes comes to its own, behind the file of its first batch, and then kills all.
+The sink comes to its point behind the commit of its first batch, and waits there; then the query
+over changes comes to its own, behind the file of its first batch, and kills all.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ import os
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import omidpy
 from tests.machines import changes_stream, frames_stream
 from tests.machines.frames_session import java_of, streaming_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SINK, FEED = "sink", "feed"
 """Their folders."""
@@ -34,18 +38,29 @@ def main(folder: Path, url: str, tso: str, *, dies: bool) -> None:
 
         def die(number: int, where: str) -> None:
             if dies and (number, where) == (0, "behind"):
-                while not (sink / frames_stream.WAITS).exists():
-                    time.sleep(_POLL_S)
-                os.kill(java_of(spark), signal.SIGKILL)
-                os.kill(os.getpid(), signal.SIGKILL)
+                kill(spark)
 
-        queries = [
-            frames_stream.begin(spark, tm, sink, tso, "format"),
-            changes_stream.begin(spark, feed, options, die),
-        ]
-        for one in queries:
-            one.awaitTermination()
+        first = frames_stream.begin(spark, tm, sink, tso, "format")
+        while first.isActive and not (sink / frames_stream.WAITS).exists():
+            time.sleep(_POLL_S)
+        if not dies:
+            first.awaitTermination()
+        try:
+            changes_stream.begin(spark, feed, options, die).awaitTermination()
+        except BaseException:
+            traceback.print_exc()
+            if dies:
+                kill(spark, exit_code=1)
+            raise
         changes_stream.print_kinds(spark, options)
+
+
+def kill(spark: SparkSession, *, exit_code: int | None = None) -> None:
+    """End Spark, whose sink waits for ever, and this process; without a code by a signal."""
+    os.kill(java_of(spark), signal.SIGKILL)
+    if exit_code is not None:
+        os._exit(exit_code)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
