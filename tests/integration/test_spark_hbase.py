@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +16,7 @@ from tests.integration.test_spark_sink import check_sink
 from tests.machines.frames_session import frames_session
 from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import empty_hbase
-from tests.machines.processes import ROOT, tso_server
-from tests.machines.spark_cluster import packed_environment, spark_cluster
+from tests.machines.processes import tso_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,43 +140,3 @@ def test_a_sink_writes_each_batch_once(served: tuple[str, str], tmp_path: Path) 
 def test_a_feed_has_each_change_once(served: tuple[str, str], tmp_path: Path) -> None:
     """Though its driver is killed."""
     check_stream(tmp_path, *served, kills_twice=True)
-
-
-@pytest.mark.nightly
-def test_a_standalone_cluster_reads_and_writes(served: tuple[str, str], tmp_path: Path) -> None:
-    """Its executors have an environment of their own, which goes along with the job."""
-    archive = packed_environment(tmp_path, beside=("pyarrow",))
-    with spark_cluster(tmp_path / "work") as master:
-        command = [
-            str(Path(sys.executable).parent / "spark-submit"),
-            *("--master", master, "--archives", f"{archive}#environment"),
-        ]
-        for setting in (
-            "spark.pyspark.python=./environment/bin/python",
-            f"spark.pyspark.driver.python={sys.executable}",
-            "spark.executorEnv.PYTHONPATH=",
-            "spark.driver.host=127.0.0.1",
-            "spark.driver.bindAddress=127.0.0.1",
-            "spark.sql.shuffle.partitions=1",
-        ):
-            command += ["--conf", setting]
-        script = ROOT / "tests" / "machines" / "frames_cluster.py"
-        ended = subprocess.run(
-            [*command, str(script), *served],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT),
-                "PYSPARK_PYTHON": sys.executable,
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
-            },
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-    assert ended.returncode == 0, ended.stderr[-4000:]
-    tasks = [line for line in ended.stdout.splitlines() if line.startswith("omidpy of a task")]
-    assert tasks
-    assert all("/environment/" in line and str(ROOT) not in line for line in tasks)
-    assert f"rows and sum: 1000 {999 * 1000}" in ended.stdout.splitlines()

@@ -83,13 +83,8 @@ def _daemon(name: str, *words: str, until: str) -> Iterator[str]:
             reader.join()
 
 
-def packed_environment(folder: Path, *, beside: Sequence[str] = ()) -> Path:
-    """Make an archive as venv-pack does: a virtual environment in which `omidpy[hbase]` is.
-
-    Args:
-        folder: Where to make it.
-        beside: Further distributions, with what they need.
-    """
+def packed_environment(folder: Path) -> Path:
+    """Make an archive as venv-pack does: a virtual environment in which `omidpy[hbase]` is."""
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (packages,) = environment.glob("lib/python*/site-packages")
@@ -99,8 +94,7 @@ def packed_environment(folder: Path, *, beside: Sequence[str] = ()) -> Path:
         tar.add(environment, ".")
         for package in ("omidpy", "compactor", "tso"):
             tar.add(ROOT / package, str(inside / package))
-        wanted = _required("omidpy", extras=("hbase",)).union(*map(_required, beside))
-        for name in sorted(wanted - {"omidpy"}):
+        for name in sorted(_required("omidpy", extras=("hbase",)) - {"omidpy"}):
             found = distribution(name)
             for one in found.files or ():
                 if ".." not in one.parts and Path(str(one.locate())).is_file():
