@@ -21,6 +21,9 @@ pytest_plugins = [
     "tests.machines.s3.fixtures",
 ]
 
+# Of every Java that PySpark starts: a session lives for seconds, and its compiler would not pay.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 settings.register_profile("dev", max_examples=40, deadline=None)
 settings.register_profile(
     "nightly",

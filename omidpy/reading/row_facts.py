@@ -8,14 +8,14 @@ this process is about to write it anyway.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.errors import StorageError
 from omidpy.model import Cell, PairedCell, Timestamp, base
 from omidpy.reading.resolution import CellResolver, healing
-from omidpy.reading.visibility import VisibleRow
+from omidpy.reading.visibility import SortedRow, VisibleRow
 from omidpy.storage.base import Store
 
 log = logging.getLogger(__name__)
@@ -99,6 +99,38 @@ class RowFacts:
                 self._healed.add(cell)
             elif resolution.commit_ts is not None:
                 self._unhealed[cell] = resolution.commit_ts
+
+    # -- every version of a row ----------------------------------------------------------------
+
+    def find_all(self, rows: Sequence[SortedRow]) -> None:
+        """Find out what became of all cells of some rows.  Cost: see `CellResolver.resolve`."""
+        for row in rows:
+            self.learn(row.commits)
+        missing = [
+            cell
+            for row in rows
+            for cell in row.data
+            if cell[1:4] not in row.shadows and base(cell.version) not in self.commits
+        ]
+        if missing:
+            # What is gone since was rolled back; or it was collected, and the caller's look at the
+            # collection horizon finds out.
+            self.find(missing)
+
+    def committed(self, row: SortedRow) -> Iterator[tuple[Cell, Timestamp]]:
+        """Yield the committed cells of a row of `find_all`, each with its commit timestamp."""
+        for cell in row.data:
+            commit_ts = row.shadows.get(cell[1:4])
+            if commit_ts is None:
+                commit_ts = self.commits.get(base(cell.version))
+            if commit_ts is None:
+                commit_ts = self.cells.get(cell)
+            if commit_ts is not None:
+                yield cell, commit_ts
+
+    def seen_all(self, row: SortedRow, committed: Iterable[tuple[Cell, Timestamp]]) -> None:
+        """Take note of those committed cells of a row that had no shadow cell."""
+        self._unhealed.update(one for one in committed if one[0][1:4] not in row.shadows)
 
     def heal(self) -> None:
         """Write the shadow cells that were missing.  A failure is logged.  Cost: 0 or 1 write."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
-from omidpy.spark.exporting import export_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from omidpy.spark.exporting import export_once
     from omidpy.spark.frames.sessions import Snapshot, read, save, snapshot, write
     from omidpy.spark.frames.streaming import each_batch
 
@@ -28,7 +28,11 @@ _FRAMES = frozenset({"Snapshot", "each_batch", "read", "save", "snapshot", "writ
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs the extra when somebody asks for it."""
+    """Import what somebody asks for: tables need the extra, and no task of theirs needs queues."""
+    if name == "export_once":
+        from omidpy.spark.exporting import export_once  # noqa: PLC0415 - see above
+
+        return export_once
     if name not in _FRAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -41,6 +42,7 @@ from omidpy.connect import connect
 from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
+from omidpy.reading.changes.change import Change
 from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.storage.base import WHOLE_TABLE
 
@@ -49,6 +51,21 @@ SCHEMA: Final = (
     "row binary, column binary, value binary, kind string, start_ts bigint, commit_ts bigint, "
     "old binary"
 )
+ARROW: Final = pa.schema(
+    [
+        ("row", pa.binary()),
+        ("column", pa.binary()),
+        ("value", pa.binary()),
+        ("kind", pa.string()),
+        ("start_ts", pa.int64()),
+        ("commit_ts", pa.int64()),
+        ("old", pa.binary()),
+    ]
+)
+"""The same for Arrow."""
+BATCH_ROWS: Final = 10_000
+BATCH_BYTES: Final = 8 << 20
+"""Of values in a batch of Arrow, about."""
 OFFSET: Final = "commit_ts"
 NOTHING_READ: Final = 0
 LATEST: Final = "latest"
@@ -195,9 +212,9 @@ class ChangesReader(DataSourceReader):
             start = None if since is None else feed.since
             return _tasks(options, tm, start, feed.until)
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a region."""
-        return _rows(self._options, partition)
+        return _batches(self._options, partition)
 
 
 class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -315,9 +332,9 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- a task --------------------------------------------------------------------------------
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a region."""
-        return _rows(self._options, partition)
+        return _batches(self._options, partition)
 
 
 def _tasks(
@@ -332,27 +349,40 @@ def _tasks(
     ]
 
 
-def _rows(options: Options, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+def _batches(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the changes of a region in Arrow's form, which Spark takes as it is."""
     assert isinstance(partition, Changes), "made by `partitions`"
     with options.connect() as tm:
-        yield from (
-            (
-                one.row,
-                one.column,
-                one.value,
-                str(one.kind),
-                int(one.start_ts),
-                int(one.commit_ts),
-                one.old,
-            )
-            for one in options.feed(
-                tm,
-                partition.since,
-                partition.until,
-                partition.key_range,
-                snapshot=partition.snapshot,
-            )
-        )
+        some: list[Change] = []
+        size_bytes = 0
+        for one in options.feed(
+            tm,
+            partition.since,
+            partition.until,
+            partition.key_range,
+            snapshot=partition.snapshot,
+        ):
+            some.append(one)
+            size_bytes += len(one.value or b"") + len(one.old or b"")
+            if len(some) == BATCH_ROWS or size_bytes >= BATCH_BYTES:
+                yield _batch(some)
+                some, size_bytes = [], 0
+        if some:
+            yield _batch(some)
+
+
+def _batch(changes: Sequence[Change]) -> pa.RecordBatch:
+    """Return changes as the columns of `SCHEMA`."""
+    rows, columns, values, kinds, starts, commits, olds = zip(
+        *(
+            (one.row, one.column, one.value, one.kind.value, one.start_ts, one.commit_ts, one.old)
+            for one in changes
+        ),
+        strict=True,
+    )
+    found = (rows, columns, values, kinds, starts, commits, olds)
+    arrays = [pa.array(data, kind) for data, kind in zip(found, ARROW.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW)
 
 
 def _count(given: Mapping[str, str], name: str) -> int | None:

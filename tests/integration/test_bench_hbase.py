@@ -56,6 +56,25 @@ def test_passes_are_measured_beside_row_counters(hbase: HBase, tmp_path: Path) -
     assert all(one.per_second for one in document.results if one.name.startswith("cells, "))
 
 
+@pytest.mark.integration
+@pytest.mark.nightly
+@pytest.mark.hbase
+@pytest.mark.spark
+def test_frames_are_measured_beside_bare_work(hbase: HBase, tmp_path: Path) -> None:
+    """Each work of ours has one beside it, and a commit its time and its memory."""
+    from bench.hbase import frames
+
+    with empty_hbase(hbase):
+        words = ["--hbase", str(hbase.directory), "--quick", "--output", str(tmp_path)]
+        assert frames.main(words) == 0
+    (path,) = tmp_path.glob("*-hbase-frames.json")
+    document = msgspec.json.decode(path.read_bytes(), type=frames.FramesDocument)
+    assert {one.name.split(" over ")[0] for one in document.ratios} == {"read", "write", "feed"}
+    assert all(one.median > 0 for one in document.ratios)
+    names = {result.name for result in document.results}
+    assert {"commit of a frame: commit", "commit of a frame: oracle, more than before"} <= names
+
+
 def test_a_ratio_is_of_two_rates_of_one_round() -> None:
     """A round under other load slows both, and the quotient of two medians would mix rounds."""
     found = ratio("twice", [20.0, 2.0, 300.0], [10.0, 1.0, 100.0], least=2.0)

@@ -15,6 +15,8 @@ PAGES_WITH_CODE = [page for page in pages() if any(blocks(page))]
 NEED_A_CLUSTER = {"hbase.md", "happybase.md", "omid.md", "phoenix.md"}
 """Pages that `test_docs_hbase.py` and `test_phoenix.py` run."""
 
+NEED_SPARK = {"dataframes.md", "tutorial-spark.md"}
+
 NEED_A_BUCKET = (
     "tutorial-s3.md",
     "guide/committers.md",
@@ -28,7 +30,7 @@ NEED_A_BUCKET = (
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.spark] if page.name == "dataframes.md" else [])
+        pytest.param(page, marks=[pytest.mark.spark] if page.name in NEED_SPARK else [])
         for page in PAGES_WITH_CODE
         if page.name not in NEED_A_CLUSTER
         and str(page.relative_to(ROOT / "docs")) not in NEED_A_BUCKET
@@ -94,7 +96,7 @@ def test_there_are_pages_that_run() -> None:
     assert {"tutorial.md", "guide/transactions.md", "guide/tso-server.md"} <= names
 
 
-@pytest.mark.parametrize("name", ["tutorial.md", "tutorial-s3.md"])
+@pytest.mark.parametrize("name", ["tutorial.md", "tutorial-s3.md", "tutorial-spark.md"])
 def test_python_of_a_first_page_can_be_pasted_into_an_interpreter(name: str) -> None:
     """It takes one statement at a time, and a blank line ends what is indented."""
     for block in blocks(ROOT / "docs" / name):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
@@ -21,7 +17,8 @@ from omidpy.errors import NoSuchTable, SnapshotTooOld, TransactionAborted, Usage
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.manager import TransactionManager
-from tests.machines.processes import LONGEST_S, ROOT, tso_server
+from tests.machines.frames_session import frames_session
+from tests.machines.processes import tso_server
 from tests.machines.watching.spark import shown_jobs
 
 if TYPE_CHECKING:
@@ -39,60 +36,64 @@ KEY: Any = {"id": "string"}
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Give a session whose tasks are tried three times."""
-    from pyspark.sql import SparkSession
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-        session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
-        import omidpy.spark
-
-        omidpy.spark.register(session)
+    """Give a session."""
+    with frames_session() as session:
         yield session
-        session.stop()
 
 
 class World:
     """A file behind a server, with a table of three regions."""
 
-    def __init__(self, url: str, address: str) -> None:
+    def __init__(self, tm: TransactionManager, address: str, name: str = "t") -> None:
         """Make the table."""
-        self.url, self.address = url, address
-        self.tm: TransactionManager = omidpy.connect(url, tso=address)
-        self.tm.create_table("t", ["cf"], splits=[b"3", b"6"])
+        self.tm, self.url, self.address, self.name = tm, tm.store.url, address, name
+        self.tm.create_table(name, ["cf"], splits=[b"3", b"6"])
 
     def options(self, **more: str) -> dict[str, str]:
         """Return the options of the format."""
         columns = "balance=cf:balance, name=cf:name"
-        where = {"store": self.url, "tso": self.address, "table": "t"}
+        where = {"store": self.url, "tso": self.address, "table": self.name}
         return {**where, "key": "id", "columns": columns, **more}
 
     def put(self, rows: int) -> None:
         """Write rows."""
         data = {"id": [f"{at:03}" for at in range(rows)], "balance": list(range(rows))}
         data["name"] = [None if at % 3 else f"n{at}" for at in range(rows)]
-        self.tm.write_arrow("t", pa.table(data), columns=COLUMNS, key=KEY)
+        self.tm.write_arrow(self.name, pa.table(data), columns=COLUMNS, key=KEY)
 
     def seen(self) -> dict[bytes, dict[bytes, bytes]]:
         """Return what a new transaction sees."""
-        return dict(self.tm.begin().table("t").scan())
+        return dict(self.tm.begin().table(self.name).scan())
 
     def model(self, **more: Any) -> list[tuple[Any, ...]]:
         """Return what Spark should read."""
-        found = self.tm.scan_arrow("t", columns=COLUMNS, key=KEY, **more).read_all().to_pylist()
+        found = (
+            self.tm.scan_arrow(self.name, columns=COLUMNS, key=KEY, **more).read_all().to_pylist()
+        )
         return [tuple(one.values()) for one in found]
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TransactionManager, str]]:
+    """Give a store with a server, which tests share that have tables of their own."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('frames') / 'frames.db'}"
+    with tso_server(url) as server, omidpy.connect(url, tso=server.address) as tm:
+        yield tm, server.address
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """Give a store with a server."""
+def world(served: tuple[TransactionManager, str]) -> World:
+    """Give a table of its own."""
+    tm, address = served
+    return World(tm, address, f"t{len(tm.tables())}")
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> Iterator[World]:
+    """Give a store of its own, to a test that looks at what nobody else has left there."""
     url = f"sqlite:///{tmp_path / 'frames.db'}"
-    with tso_server(url) as server:
-        made = World(url, server.address)
-        with made.tm:
-            yield made
+    with tso_server(url) as server, omidpy.connect(url, tso=server.address) as tm:
+        yield World(tm, server.address)
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -117,7 +118,7 @@ def test_a_frame_is_the_table(spark: SparkSession, world: World) -> None:
     then, expected = world.tm.begin().start_ts, world.model()
     schema = "id string, balance bigint, name string"
     plain = spark.read.format("omidpy").options(**world.options()).schema(schema).load()
-    helped = omidpy.spark.read(spark, world.tm, "t", COLUMNS, key=KEY)
+    helped = omidpy.spark.read(spark, world.tm, world.name, COLUMNS, key=KEY)
     assert rows(plain) == rows(helped) == expected
     assert plain.rdd.getNumPartitions() == 3
     world.put(70)
@@ -126,7 +127,7 @@ def test_a_frame_is_the_table(spark: SparkSession, world: World) -> None:
     before = spark.read.format("omidpy").options(**world.options(at=str(then))).schema(schema)
     assert (
         rows(before.load())
-        == rows(omidpy.spark.read(spark, world.tm, "t", COLUMNS, key=KEY, at=then))
+        == rows(omidpy.spark.read(spark, world.tm, world.name, COLUMNS, key=KEY, at=then))
         == expected
     )
     now = spark.read.format("omidpy").options(**world.options(partitions="8")).schema(schema).load()
@@ -143,10 +144,26 @@ def test_a_schema_may_come_from_options(spark: SparkSession, world: World) -> No
     frame = spark.read.format("omidpy").options(**options).load()
     assert frame.schema.simpleString() == "struct<id:string,balance:bigint>"
     assert rows(frame) == [(key, balance) for key, balance, _ in world.model()]
-    (found, *_) = omidpy.spark.read(spark, world.tm, "t", commit_ts=True).orderBy("row").collect()
+    (found, *_) = (
+        omidpy.spark.read(spark, world.tm, world.name, commit_ts=True).orderBy("row").collect()
+    )
     assert found.row == b"000"
     assert found.cells == {"cf:balance": bytearray(INT64.encode(0)), "cf:name": bytearray(b"n0")}
     assert world.tm.begin().start_ts > found._commit_ts > 0
+    world.put(1)
+    with world.tm.begin() as tx:
+        tx.table(world.name).put(b"000", {b"cf:balance": INT64.encode(7)})
+    options = world.options(key="id string", columns="balance=cf:balance bigint", versions="all")
+    every = spark.read.format("omidpy").options(**options).load().where("id = '000'")
+    assert [one.balance for one in every.orderBy("_commit_ts").collect()] == [0, 0, 7]
+    helped = omidpy.spark.read(
+        spark, world.tm, world.name, COLUMNS, key=KEY, rows=["000"], versions="all"
+    )
+    assert [(one.balance, one.name) for one in helped.orderBy("_commit_ts").collect()] == [
+        (0, "n0"),
+        (0, "n0"),
+        (7, None),
+    ]
     schema = "name string, id string"
     turned = spark.read.format("omidpy").options(**world.options(columns="name=cf:name"))
     assert rows(turned.schema(schema).load()) == [("n0", "000"), ("n3", "003")]
@@ -157,7 +174,7 @@ def test_filters_and_lists_of_rows(spark: SparkSession, world: World) -> None:
     import omidpy.spark
 
     world.put(100)
-    whole, model = omidpy.spark.read(spark, world.tm, "t", COLUMNS, key=KEY), world.model()
+    whole, model = omidpy.spark.read(spark, world.tm, world.name, COLUMNS, key=KEY), world.model()
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         assert rows(whole.where("id = '042'")) == [model[42]]
@@ -171,7 +188,7 @@ def test_filters_and_lists_of_rows(spark: SparkSession, world: World) -> None:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
     def read(**more: Any) -> list[str]:
-        found = omidpy.spark.read(spark, world.tm, "t", COLUMNS, key=KEY, **more).collect()
+        found = omidpy.spark.read(spark, world.tm, world.name, COLUMNS, key=KEY, **more).collect()
         return sorted(one.id for one in found)
 
     assert read(rows=["001", "077", "999"]) == ["001", "077"]
@@ -231,7 +248,7 @@ def test_a_frame_is_written_whole(spark: SparkSession, world: World) -> None:
     with world.tm.begin() as tx:
         times = {
             at
-            for _, cells in tx.table("t").scan(include_timestamp=True)
+            for _, cells in tx.table(world.name).scan(include_timestamp=True)
             for _, at in cells.values()
         }
     assert len(times) == 1, "one transaction has one time"
@@ -243,15 +260,15 @@ def test_jobs_have_names_in_the_ui(spark: SparkSession, world: World) -> None:
 
     accounts(spark, 3).write.format("omidpy").options(**world.options()).mode("append").save()
     with world.tm.begin() as tx:
-        omidpy.spark.write(accounts(spark, 3), tx, "t", COLUMNS, key=KEY)
+        omidpy.spark.write(accounts(spark, 3), tx, world.name, COLUMNS, key=KEY)
     spark.sparkContext.parallelize([1]).count()
     names = [name for name, _ in shown_jobs(spark.sparkContext)]
     assert "omidpy: write a frame to a table" in names
-    assert "omidpy: write a frame to table t" in names
+    assert f"omidpy: write a frame to table {world.name}" in names
     assert "" in names
 
 
-def test_a_task_that_fails_is_run_again(spark: SparkSession, world: World, tmp_path: Path) -> None:
+def test_a_task_that_fails_is_run_again(spark: SparkSession, lone: World, tmp_path: Path) -> None:
     """Each fails on its first attempt, behind rows that it has written."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -269,13 +286,13 @@ def test_a_task_that_fails_is_run_again(spark: SparkSession, world: World, tmp_p
 
     schema = StructType([StructField("id", StringType()), StructField("balance", LongType())])
     frame = accounts(spark, 40).drop("name").mapInArrow(failing, schema)
-    options = world.options(columns="balance=cf:balance")
+    options = lone.options(columns="balance=cf:balance")
     frame.write.format("omidpy").options(**options).mode("append").save()
-    assert [(key, balance) for key, balance, _ in world.model()] == [
+    assert [(key, balance) for key, balance, _ in lone.model()] == [
         (f"{at:03}", at * 2) for at in range(40)
     ]
     assert len(list(tmp_path.glob("failed-*"))) == 4
-    assert parts_left(world) == 0
+    assert parts_left(lone) == 0
 
 
 def parts_left(world: World) -> int:
@@ -286,16 +303,16 @@ def parts_left(world: World) -> int:
     return len(list(ControlTable(world.tm.store).scan(PARTS_PREFIX)))
 
 
-def test_a_job_that_fails_leaves_nothing(spark: SparkSession, world: World) -> None:
+def test_a_job_that_fails_leaves_nothing(spark: SparkSession, lone: World) -> None:
     """Neither visible nor hidden, though tasks had written."""
     frame = accounts(spark, 40).selectExpr(
         "id", "if(id = '039', raise_error('no'), balance) as balance", "name"
     )
     with pytest.raises(Exception, match="no"):
-        frame.write.format("omidpy").options(**world.options()).mode("append").save()
-    assert world.seen() == {}
-    assert list(world.tm.store.scan("t")) == []
-    assert parts_left(world) == 0
+        frame.write.format("omidpy").options(**lone.options()).mode("append").save()
+    assert lone.seen() == {}
+    assert list(lone.tm.store.scan(lone.name)) == []
+    assert parts_left(lone) == 0
 
 
 def test_frames_and_puts_are_one_transaction(spark: SparkSession, world: World) -> None:
@@ -309,10 +326,10 @@ def test_frames_and_puts_are_one_transaction(spark: SparkSession, world: World) 
         try:
             with world.tm.begin() as tx:
                 tx.table("u").put(b"log", {b"cf:at": b"begun"})
-                omidpy.spark.write(frame, tx, "t", columns, key="id")
+                omidpy.spark.write(frame, tx, world.name, columns, key="id")
                 omidpy.spark.write(frame.limit(3), tx, "u", columns, key="id")
                 tx.table("u").put(b"log", {b"cf:at": b"done"})
-                assert len(dict(tx.table("t").scan())) == 20, "it sees what its tasks wrote"
+                assert len(dict(tx.table(world.name).scan())) == 20, "it sees what its tasks wrote"
                 if error is not None:
                     raise error
         except ValueError:
@@ -329,7 +346,7 @@ def test_a_frame_whose_write_fails_dooms_its_transaction(spark: SparkSession, wo
     frame = accounts(spark, 8).selectExpr("id", "if(id = '007', raise_error('no'), balance) as n")
     tx = world.tm.begin()
     with pytest.raises(Exception, match="no"):
-        omidpy.spark.write(frame, tx, "t", {"n": "cf:n"}, key="id")
+        omidpy.spark.write(frame, tx, world.name, {"n": "cf:n"}, key="id")
     with pytest.raises(TransactionAborted, match="was cut short"):
         tx.commit()
     assert world.seen() == {}
@@ -346,7 +363,7 @@ def test_deletes_and_counters_are_written(spark: SparkSession, world: World) -> 
         "if(id < 5, 'delete', 'put') as _op",
     )
     with world.tm.begin() as tx:
-        omidpy.spark.write(frame, tx, "t", {"balance": ("cf:balance", "counter")}, key="id")
+        omidpy.spark.write(frame, tx, world.name, {"balance": ("cf:balance", "counter")}, key="id")
     assert [(key, balance) for key, balance, _ in world.model()] == [
         (f"{at:03}", at * 2) for at in range(5, 10)
     ]
@@ -358,9 +375,9 @@ def test_a_conflict_aborts_the_whole(spark: SparkSession, world: World) -> None:
 
     tx = world.tm.begin()
     columns: Any = {"balance": "cf:balance", "name": "cf:name"}
-    omidpy.spark.write(accounts(spark, 20), tx, "t", columns, key="id")
+    omidpy.spark.write(accounts(spark, 20), tx, world.name, columns, key="id")
     with world.tm.begin() as other:
-        other.table("t").put(b"007", {b"cf:balance": INT64.encode(7)})
+        other.table(world.name).put(b"007", {b"cf:balance": INT64.encode(7)})
     with pytest.raises(WriteConflict):
         tx.commit()
     assert set(world.seen()) == {b"007"}
@@ -373,7 +390,7 @@ def test_rows_are_written_in_several_transactions(spark: SparkSession, world: Wo
     with world.tm.begin() as tx:
         times = {
             at
-            for _, cells in tx.table("t").scan(include_timestamp=True)
+            for _, cells in tx.table(world.name).scan(include_timestamp=True)
             for _, at in cells.values()
         }
     assert (len(world.model()), len(times)) == (40, 16)
@@ -384,66 +401,26 @@ def test_a_frame_that_is_too_large_is_refused(spark: SparkSession, tmp_path: Pat
     import omidpy.spark
 
     url = f"sqlite:///{tmp_path / 'small.db'}"
-    with tso_server(url, "--conflict-map-size", "262144") as server:
-        world = World(url, server.address)
-        with world.tm:
-            most = world.tm.oracle.max_commit_cells
-            assert most is not None
-            frame = spark.range(most).selectExpr("cast(id as string) as id", "id as balance")
-            with pytest.raises(UsageError, match="rows_per_transaction"), world.tm.begin() as tx:
-                omidpy.spark.write(frame, tx, "t", {"balance": "cf:balance"}, key="id")
-            options = world.options(columns="balance=cf:balance", estimated_rows=str(most))
-            with pytest.raises(Exception, match="rows_per_transaction"):
-                frame.write.format("omidpy").options(**options).mode("append").save()
-            assert list(world.tm.store.scan("t")) == []
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        pytest.param("begun", marks=pytest.mark.nightly),
-        "written",
-        pytest.param("committed", marks=pytest.mark.nightly),
-    ],
-)
-def test_a_driver_that_is_killed_wrote_all_or_nothing(world: World, where: str) -> None:
-    """By `kill -9`, of the driver and its Java."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.machines.frames_driver",
-        world.url,
-        world.address,
-        where,
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
-    driver = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert driver.stdout is not None
-    try:
-        assert driver.stdout.readline() == "ready\n"
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait(LONGEST_S)
-        driver.stdout.close()
-    assert len(world.seen()) == (100 if where == "committed" else 0)
-    for _ in range(2):
-        with world.tm.begin() as tx:
-            tx.table("t").put(b"after", {b"cf:n": b"1"})
-    assert len(world.seen()) == (101 if where == "committed" else 1)
+    with (
+        tso_server(url, "--conflict-map-size", "262144") as server,
+        omidpy.connect(url, tso=server.address) as tm,
+    ):
+        world = World(tm, server.address)
+        most = world.tm.oracle.max_commit_cells
+        assert most is not None
+        frame = spark.range(most).selectExpr("cast(id as string) as id", "id as balance")
+        with pytest.raises(UsageError, match="rows_per_transaction"), world.tm.begin() as tx:
+            omidpy.spark.write(frame, tx, world.name, {"balance": "cf:balance"}, key="id")
+        options = world.options(columns="balance=cf:balance", estimated_rows=str(most))
+        with pytest.raises(Exception, match="rows_per_transaction"):
+            frame.write.format("omidpy").options(**options).mode("append").save()
+        assert list(world.tm.store.scan(world.name)) == []
 
 
 # -- what is refused -------------------------------------------------------------------------------
 
 
-def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World) -> None:
+def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, lone: World) -> None:
     """By name, and with what to write."""
     import omidpy.spark
 
@@ -451,14 +428,14 @@ def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World
 
     typed = "id string, balance timestamp, name string"
     for options, given, message in (
-        (world.options(), None, "nobody knows the columns"),
-        (world.options(), typed, "no codec has the type"),
-        (world.options(table="other"), schema, "there is no table 'other'"),
-        (world.options(columns="balance=no:x, name=cf:name"), schema, "no transactional family"),
-        (world.options(at="2026-01-01T00:00:00"), schema, "has no time zone"),
-        (world.options(conflict_level="table"), schema, "conflict_level"),
-        (world.options(tso="127.0.0.1:1"), schema, "127.0.0.1:1"),
-        (world.options(pushdown="true"), schema, "rows would be missing there"),
+        (lone.options(), None, "nobody knows the columns"),
+        (lone.options(), typed, "no codec has the type"),
+        (lone.options(table="other"), schema, "there is no table 'other'"),
+        (lone.options(columns="balance=no:x, name=cf:name"), schema, "no transactional family"),
+        (lone.options(at="2026-01-01T00:00:00"), schema, "has no time zone"),
+        (lone.options(conflict_level="table"), schema, "conflict_level"),
+        (lone.options(tso="127.0.0.1:1"), schema, "127.0.0.1:1"),
+        (lone.options(pushdown="true"), schema, "rows would be missing there"),
     ):
         reader = spark.read.format("omidpy").options(**options)
         with pytest.raises(Exception, match=message):
@@ -466,33 +443,33 @@ def test_what_is_wrong_is_said_before_any_work(spark: SparkSession, world: World
     frame = accounts(spark, 4)
     for mode in ("overwrite", "error", "ignore"):
         with pytest.raises(UsageError, match=r"mode\('append'\)"):
-            frame.write.format("omidpy").options(**world.options()).mode(mode).save()
+            frame.write.format("omidpy").options(**lone.options()).mode(mode).save()
     wrong = frame.withColumn("more", frame.balance)
     with pytest.raises(Exception, match="nobody knows which column of the table 'more' is"):
-        wrong.write.format("omidpy").options(**world.options()).mode("append").save()
-    with world.tm.begin() as tx:
+        wrong.write.format("omidpy").options(**lone.options()).mode("append").save()
+    with lone.tm.begin() as tx:
         with pytest.raises(NoSuchTable):
             omidpy.spark.write(
                 frame, tx, "other", {"balance": "cf:balance", "name": "cf:name"}, key="id"
             )
         with pytest.raises(UsageError, match="nobody knows which column of the table 'name' is"):
-            omidpy.spark.write(frame, tx, "t", {"balance": "cf:balance"}, key="id")
+            omidpy.spark.write(frame, tx, lone.name, {"balance": "cf:balance"}, key="id")
         decimal = spark.createDataFrame([("a", Decimal("1.5"))], "id string, d decimal(5,2)")
         with pytest.raises(UsageError, match="no codec has the type decimal"):
-            omidpy.spark.write(decimal, tx, "t", {"d": "cf:d"}, key="id")
-    assert world.seen() == {}
+            omidpy.spark.write(decimal, tx, lone.name, {"d": "cf:d"}, key="id")
+    assert lone.seen() == {}
     twice = frame.union(frame).coalesce(1)
     with pytest.raises(Exception, match="twice"):
-        twice.write.format("omidpy").options(**world.options()).mode("append").save()
-    assert world.seen() == {}
-    old, horizon = world.tm.begin().start_ts, world.tm.begin().start_ts
-    ControlTable(world.tm.store).raise_number(COLLECTION_HORIZON, horizon)
+        twice.write.format("omidpy").options(**lone.options()).mode("append").save()
+    assert lone.seen() == {}
+    old, horizon = lone.tm.begin().start_ts, lone.tm.begin().start_ts
+    ControlTable(lone.tm.store).raise_number(COLLECTION_HORIZON, horizon)
     with pytest.raises(Exception, match="is below the collection horizon"):
-        spark.read.format("omidpy").options(**world.options(at=str(old))).schema(
+        spark.read.format("omidpy").options(**lone.options(at=str(old))).schema(
             schema
         ).load().collect()
     with pytest.raises(SnapshotTooOld, match="is below the collection horizon"):
-        omidpy.spark.read(spark, world.tm, "t", COLUMNS, key=KEY, at=old)
+        omidpy.spark.read(spark, lone.tm, lone.name, COLUMNS, key=KEY, at=old)
 
 
 # -- once ------------------------------------------------------------------------------------------
@@ -513,16 +490,23 @@ def test_a_write_with_a_key_is_done_once(spark: SparkSession, world: World) -> N
     other.write.format("omidpy").options(**options).mode("append").save()
     assert world.seen() == first
     columns: Any = {"balance": "cf:balance", "name": "cf:name"}
-    done = omidpy.spark.save(failing, world.tm, "t", columns, key="id", idempotency_key=b"monday")
+    done = omidpy.spark.save(
+        failing, world.tm, world.name, columns, key="id", idempotency_key=b"monday"
+    )
     with world.tm.begin() as tx:
-        ((_, found),) = tx.table("t").rows([b"007"], [b"cf:name"], include_timestamp=True)
+        ((_, found),) = tx.table(world.name).rows([b"007"], [b"cf:name"], include_timestamp=True)
     assert found[b"cf:name"] == (b"x", done.commit_ts)
     assert world.seen() == first
-    again = omidpy.spark.save(frame, world.tm, "t", columns, key="id", idempotency_key=b"tuesday")
+    again = omidpy.spark.save(
+        frame, world.tm, world.name, columns, key="id", idempotency_key=b"tuesday"
+    )
     assert done.commit_ts is not None
     assert again.commit_ts is not None
     assert again.commit_ts > done.commit_ts
-    assert omidpy.spark.save(frame, world.tm, "t", columns, key="id").commit_ts != again.commit_ts
+    assert (
+        omidpy.spark.save(frame, world.tm, world.name, columns, key="id").commit_ts
+        != again.commit_ts
+    )
     with pytest.raises(UsageError, match="was used for another write"):
         omidpy.spark.save(
             frame.drop("name"),

@@ -50,33 +50,49 @@ def add_input(folder: Path, number: int) -> None:
     hidden.replace(folder / "input" / f"{number}.json")
 
 
-@pytest.mark.parametrize(
-    ("kind", "deaths"),
-    [
-        ("format", [(0, "behind")]),
-        pytest.param("format", [(0, "before"), (1, "behind")], marks=pytest.mark.nightly),
-        pytest.param("each", [(0, "behind"), (1, "before")], marks=pytest.mark.nightly),
-    ],
-    ids=["sink", "sink-twice", "each-batch"],
-)
-def test_each_batch_is_written_once_though_the_driver_is_killed(
-    tmp_path: Path, kind: str, deaths: list[tuple[int, str]]
-) -> None:
-    """Counters tell: what is written twice counts twice."""
-    url = f"sqlite:///{tmp_path / 'sink.db'}"
-    with tso_server(url) as server, connect(url, server.address) as tm:
+def check_sink(folder: Path, url: str, tso: str, kind: str, deaths: list[tuple[int, str]]) -> None:
+    """Let a query die with its driver, again and again; each batch is written once.
+
+    Counters tell: what is written twice counts twice.  What replaces rows has their commits told.
+    """
+    with connect(url, tso) as tm:
         tm.create_table(TABLE, ["cf"], splits=[b"b"])
 
         def counts() -> list[int]:
             table = tm.begin(read_only=True).table(TABLE)
+            if kind == "overwrite":
+                return [len(table.cells(row, b"cf:n")) for row in (b"a", b"b", b"c")]
             return [table.counter_get(row, b"cf:n") for row in (b"a", b"b", b"c")]
 
         for at, (number, how) in enumerate(deaths):
-            add_input(tmp_path, at)
-            code, err = run(tmp_path, url, server.address, kind, number, how)
+            add_input(folder, at)
+            code, err = run(folder, url, tso, kind, number, how)
             assert code == -signal.SIGKILL, err
             assert counts() == [at + (how == "behind")] * 3
-        add_input(tmp_path, len(deaths))
-        code, err = run(tmp_path, url, server.address, kind, -1)
+        add_input(folder, len(deaths))
+        code, err = run(folder, url, tso, kind, -1)
         assert code == 0, err
         assert counts() == [len(deaths) + 1] * 3
+
+
+TWICE: Final = [(0, "before"), (1, "behind")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "deaths"),
+    [
+        pytest.param("format", [(0, "behind")], marks=pytest.mark.nightly),
+        pytest.param("format", TWICE, marks=pytest.mark.nightly),
+        pytest.param("each", [(0, "behind"), (1, "before")], marks=pytest.mark.nightly),
+        pytest.param("fence", TWICE, marks=pytest.mark.nightly),
+        pytest.param("overwrite", TWICE, marks=pytest.mark.nightly),
+    ],
+    ids=["sink", "sink-twice", "each-batch", "sink-fence", "overwrite"],
+)
+def test_each_batch_is_written_once_though_the_driver_is_killed(
+    tmp_path: Path, kind: str, deaths: list[tuple[int, str]]
+) -> None:
+    """As a sink, by a function, with a fence, and where each batch replaces the rows."""
+    url = f"sqlite:///{tmp_path / 'sink.db'}"
+    with tso_server(url) as server:
+        check_sink(tmp_path, url, server.address, kind, deaths)

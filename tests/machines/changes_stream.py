@@ -16,32 +16,25 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import omidpy.spark
+from tests.machines.frames_session import java_of, streaming_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 TABLE: Final = "stock"
 
 
-def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
-    """Run the query until all is read, or until the death."""
-    from pyspark.sql import SparkSession
+Die: TypeAlias = "Callable[[int, str], None]"
+"""Told the number of a batch, and where it is."""
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", "1")
-        .getOrCreate()
-    )
-    java: Any = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # it is there
 
-    def die(number: int, where: str) -> None:
-        if (number, where) == (dies_at, how):
-            os.kill(java, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
+def begin(spark: SparkSession, folder: Path, options: dict[str, str], die: Die) -> StreamingQuery:
+    """Begin the query, which ends when all is read, or with the death."""
 
     def write(rows: Any, number: int) -> None:
         found = [
@@ -55,9 +48,7 @@ def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
         hidden.replace(file)
         die(number, "behind")
 
-    omidpy.spark.register(spark)
     (folder / "batches").mkdir(exist_ok=True)
-    options = {"store": url, "tso": tso, "table": TABLE}
     started = (
         spark.readStream.format("omidpy-changes")
         .options(**options)
@@ -65,10 +56,27 @@ def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
         .writeStream.foreachBatch(write)
         .option("checkpointLocation", str(folder / "checkpoint"))
     )
-    started.trigger(availableNow=True).start().awaitTermination()
+    return started.trigger(availableNow=True).start()
+
+
+def print_kinds(spark: SparkSession, options: dict[str, str]) -> None:
+    """Print what a frame over the whole window has, by its kinds."""
     frame = spark.read.format("omidpy-changes").options(**options).load()
     print(json.dumps(Counter(row.kind for row in frame.collect())))
-    spark.stop()
+
+
+def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
+    """Run the query."""
+    with streaming_session() as spark:
+
+        def die(number: int, where: str) -> None:
+            if (number, where) == (dies_at, how):
+                os.kill(java_of(spark), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        options = {"store": url, "tso": tso, "table": TABLE}
+        begin(spark, folder, options, die).awaitTermination()
+        print_kinds(spark, options)
 
 
 if __name__ == "__main__":

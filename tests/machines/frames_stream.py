@@ -2,10 +2,13 @@
 
     python -m tests.machines.frames_stream FOLDER URL TSO KIND DIES_AT [HOW]
 
-Its input is files in FOLDER/input, one a batch, of rows with an `id` and an `n`.  KIND is `format`
-or `each`, a sink or a function for each batch; both add `n` to a counter, so that what is written
-twice is seen.  DIES_AT is the number of a batch, and HOW says where Spark dies with its driver:
-`before` the commit, when all tasks have written, or `behind` it, when no checkpoint knows.
+Its input is files in FOLDER/input, one a batch, of rows with an `id` and an `n`.  KIND is `format`,
+a sink; `fence`, one that fences its table; `each`, a function for each batch; all add `n` to a
+counter, so that what is written twice is seen.  With `overwrite` a function replaces the rows by
+those of the batch, under a key of the batch.
+
+DIES_AT is the number of a batch, and HOW says where Spark dies with its driver: `before` the
+commit, when all tasks have written, or `behind` it, when no checkpoint knows.
 """
 
 from __future__ import annotations
@@ -13,20 +16,36 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import omidpy.spark
 from omidpy.spark.frames.source import OmidSource
 from omidpy.spark.frames.streaming import BatchWriter
+from omidpy.spark.frames.writing import TableWriter
+from tests.machines.frames_session import java_of, streaming_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from omidpy.manager import TransactionManager
 
 TABLE: Final = "t"
-_FOLDER: Final = "OMIDPY_TEST_FOLDER"
+WAITS: Final = "waits"
+"""What stands behind HOW, where it is another query that kills all."""
+FOLDER: Final = "OMIDPY_TEST_FOLDER"
+"""Names the variable that has it before Spark starts, whose Python processes must know."""
 
 
 def _die(folder: Path, number: int, how: str) -> None:
-    """Kill everybody, if it is the time."""
-    if (folder / "dies").read_text() == f"{number} {how}":
+    """Kill everybody, if it is the time; or wait for another one to do it."""
+    said = (folder / "dies").read_text().split()
+    if said[:2] == [str(number), how]:
+        if said[2:] == [WAITS]:
+            (folder / WAITS).touch()
+            threading.Event().wait()
         for pid in (folder / "pids").read_text().split():
             os.kill(int(pid), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -35,14 +54,32 @@ def _die(folder: Path, number: int, how: str) -> None:
 class _MortalWriter(BatchWriter):
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
         """Commit, and die."""
-        folder = Path(os.environ[_FOLDER])
+        folder = Path(os.environ[FOLDER])
         _die(folder, batchId, "before")
         super().commit(messages, batchId)
         _die(folder, batchId, "behind")
 
 
+class _MortalTableWriter(TableWriter):
+    number: int
+
+    def commit(self, messages: Any) -> None:
+        """Commit, and die."""
+        folder = Path(os.environ[FOLDER])
+        _die(folder, self.number, "before")
+        super().commit(messages)
+        _die(folder, self.number, "behind")
+
+
 class MortalSource(OmidSource):
     """The format, whose commits kill the driver."""
+
+    def writer(self, schema: Any, overwrite: bool) -> TableWriter:  # noqa: FBT001 - Spark's
+        """Return what dies, in the batch that its key names."""
+        made = super().writer(schema, overwrite)
+        made.__class__ = _MortalTableWriter
+        made.number = int(self.options["idempotency_key"])  # type: ignore[attr-defined]  # as made
+        return made
 
     def streamWriter(self, schema: Any, overwrite: bool) -> BatchWriter:  # noqa: FBT001, N802 - Spark's
         """Return what dies."""
@@ -51,22 +88,11 @@ class MortalSource(OmidSource):
         return made
 
 
-def main(folder: Path, url: str, tso: str, kind: str) -> None:
-    """Run the query until all is read, or until the death."""
-    from pyspark.sql import SparkSession
-
-    os.environ[_FOLDER] = str(folder)
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    java: Any = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # it is there
-    (folder / "pids").write_text(f"{java} {os.getpid()}")
-    omidpy.spark.register(spark)
+def begin(
+    spark: SparkSession, tm: TransactionManager, folder: Path, tso: str, kind: str
+) -> StreamingQuery:
+    """Begin the query, which ends when all is read, or with the death."""
+    (folder / "pids").write_text(f"{java_of(spark)} {os.getpid()}")
     spark.dataSource.register(MortalSource)
     frame = (
         spark.readStream.schema("id string, n bigint")
@@ -74,22 +100,37 @@ def main(folder: Path, url: str, tso: str, kind: str) -> None:
         .json(str(folder / "input"))
     )
     started = frame.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
-    with omidpy.connect(url, tso=tso) as tm:
-        if kind == "format":
-            started = started.format("omidpy").options(
-                store=url, tso=tso, table=TABLE, key="id", columns="n=cf:n counter"
-            )
-        else:
+    where = {"store": tm.store.url, "tso": tso, "table": TABLE, "key": "id"}
+    if kind in ("format", "fence"):
+        conflict = "fence" if kind == "fence" else "check"
+        started = started.format("omidpy").options(
+            **where, columns="n=cf:n counter", conflict=conflict
+        )
+    elif kind == "overwrite":
 
-            def apply(tx: Any, rows: Any, number: int) -> None:
-                columns: Any = {"n": ("cf:n", "counter")}
-                omidpy.spark.write(rows, tx, TABLE, columns, key="id")
-                _die(folder, number, "before")
-                tx.after_commit(lambda _: _die(folder, number, "behind"))
+        def replace(rows: Any, number: int) -> None:
+            writer = rows.write.format("omidpy").options(**where, columns="n=cf:n")
+            writer = writer.option("idempotency_key", str(number)).option("row_start", "a")
+            writer.mode("overwrite").save()
 
-            started = started.foreachBatch(omidpy.spark.each_batch(tm, apply))
-        started.trigger(availableNow=True).start().awaitTermination()
-    spark.stop()
+        started = started.foreachBatch(replace)
+    else:
+
+        def apply(tx: Any, rows: Any, number: int) -> None:
+            columns: Any = {"n": ("cf:n", "counter")}
+            omidpy.spark.write(rows, tx, TABLE, columns, key="id")
+            _die(folder, number, "before")
+            tx.after_commit(lambda _: _die(folder, number, "behind"))
+
+        started = started.foreachBatch(omidpy.spark.each_batch(tm, apply))
+    return started.trigger(availableNow=True).start()
+
+
+def main(folder: Path, url: str, tso: str, kind: str) -> None:
+    """Run the query."""
+    os.environ[FOLDER] = str(folder)
+    with streaming_session() as spark, omidpy.connect(url, tso=tso) as tm:
+        begin(spark, tm, folder, tso, kind).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -31,14 +31,13 @@ from typing import Final
 
 from omidpy.base.cells import encode_long
 from omidpy.errors import ConfigError, NoSuchTable, SnapshotTooOld
-from omidpy.model import ColumnSpec, KeyRange, Timestamp, base
-from omidpy.reading.changes.change import Change, ChangeKind, Committed, changes_of, simple_changes
+from omidpy.model import ColumnSpec, KeyRange, Timestamp
+from omidpy.reading.changes.change import Change, ChangeKind, changes_of, simple_changes
 from omidpy.reading.row_facts import RowFacts
 from omidpy.reading.snapshot import Snapshot, SnapshotReader, physical_columns
 from omidpy.reading.visibility import (
     SortedRow,
     Unresolved,
-    VisibleCell,
     VisibleRow,
     sort_row,
     visible_row,
@@ -149,31 +148,15 @@ class WindowReader:
             else:
                 found += simple
         facts = self._snapshot.facts(window.table)
-        self._resolve(rows, facts)
+        facts.find_all(rows)
         for row in rows:
-            committed = list(_committed(row, facts))
+            committed = list(facts.committed(row))
             found += changes_of(
                 committed, since=window.since, until=window.until, columns=window.columns
             )
-            bare = [one for one in committed if one[0][1:4] not in row.shadows]
-            if bare:
-                facts.seen(VisibleRow((), [VisibleCell(*one) for one in bare]))
+            facts.seen_all(row, committed)
         facts.heal()
         yield from self._with_old(found, window) if window.with_old and found else found
-
-    def _resolve(self, rows: Sequence[SortedRow], facts: RowFacts) -> None:
-        """Find out what became of the cells whose transactions no shadow cell of theirs tells."""
-        for row in rows:
-            facts.learn(row.commits)
-        missing = [
-            cell
-            for row in rows
-            for cell in row.data
-            if cell[1:4] not in row.shadows and base(cell.version) not in facts.commits
-        ]
-        if missing:
-            # What is gone since was rolled back; or it was collected, and then C3 finds out.
-            facts.find(missing)
 
     # -- old values ----------------------------------------------------------------------------
 
@@ -187,7 +170,7 @@ class WindowReader:
         )
         rows = {key: sort_row(cells) for key, cells in zip(keys, found, strict=True)}
         facts = self._snapshot.facts(window.table)
-        self._resolve(list(rows.values()), facts)
+        facts.find_all(list(rows.values()))
         seen: dict[tuple[bytes, Timestamp], dict[bytes, bytes]] = {}
         for change in changes:
             moment = change.row, change.commit_ts
@@ -195,17 +178,6 @@ class WindowReader:
                 seen[moment] = _seen(rows[change.row], change.commit_ts, facts)
             is_family = change.kind is ChangeKind.DELETE_FAMILY
             yield change if is_family else change._replace(old=seen[moment].get(change.column))
-
-
-def _committed(row: SortedRow, facts: RowFacts) -> Iterator[Committed]:
-    for cell in row.data:
-        commit_ts = row.shadows.get(cell[1:4])
-        if commit_ts is None:
-            commit_ts = facts.commits.get(base(cell.version))
-        if commit_ts is None:
-            commit_ts = facts.cells.get(cell)
-        if commit_ts is not None:
-            yield cell, commit_ts
 
 
 def _seen(row: SortedRow, commit_ts: Timestamp, facts: RowFacts) -> dict[bytes, bytes]:

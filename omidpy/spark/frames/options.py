@@ -32,6 +32,7 @@ _READ: Final = (
     "partitions",
     "batch_rows",
     "snapshot",
+    "versions",
 )
 _WRITE: Final = (
     "nulls",
@@ -73,6 +74,8 @@ FENCE: Final = "fence"
 """Of writes that begin their transaction themselves: as `check`, and whoever began before, and has
 written the table, is aborted."""
 
+VERSIONS: Final = ("newest", "all")
+
 RANGE: Final = frozenset({"row_start", "row_stop", "row_prefix"})
 
 _ESCAPE: Final = re.compile(rb"\\x([0-9A-Fa-f]{2})")
@@ -101,6 +104,7 @@ class ReadWords:
     rows: tuple[bytes, ...] | None
     partitions: int | None
     batch_rows: int
+    has_all_versions: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,31 @@ def read_words(said: Words) -> ReadWords:
         rows=None if rows is None else _listed(rows),
         partitions=_count(given, "partitions"),
         batch_rows=_count(given, "batch_rows") or BATCH_ROWS,
+        has_all_versions=has_all_versions(said),
     )
+
+
+def has_all_versions(said: Words) -> bool:
+    """Say whether a read has a row for every version.
+
+    Raises:
+        UsageError: the option says something else.
+    """
+    return check_versions(said.given.get("versions", VERSIONS[0]))
+
+
+def check_versions(versions: object) -> bool:
+    """Say whether `versions` are all.
+
+    Raises:
+        UsageError: it is none of `VERSIONS`.
+    """
+    if versions not in VERSIONS:
+        raise UsageError(
+            f"versions={versions!r} is none of {', '.join(VERSIONS)}: for some of them, filter the "
+            "frame of all"
+        )
+    return versions == "all"
 
 
 def write_words(said: Words) -> WriteWords:

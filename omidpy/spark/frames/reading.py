@@ -11,22 +11,25 @@ other scan of the same frame, those without filters among them, and rows would b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from omidpy.base.words.arguments import parse_columns
 from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
+from omidpy.reading.visibility import VisibleCell
 from omidpy.spark.frames.options import ReadWords
 from omidpy.spark.frames.partitions import Portion, portions
 from omidpy.spark.frames.places import Place
 from omidpy.spark.frames.types import fitted
+from omidpy.tx.feeds import open_histories
 from omidpy.tx.frames.reading import record_batches
-from omidpy.tx.frames.shape import Shape
+from omidpy.tx.frames.shape import COMMIT_TS, Shape
 from omidpy.tx.table import TransactionalTable
 
 PAGE_ROWS: Final = 1000
@@ -43,12 +46,16 @@ class Reading:
     schema: pa.Schema
     """What Spark has been told, as Arrow."""
     batch_rows: int
+    has_all_versions: bool = False
+    """Whether a row of the table is one for each commit that wrote it."""
 
     def read(self, portion: Portion) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a portion; every batch has the schema exactly."""
         with self.place.connect() as tm:
-            table = tm.snapshot(self.snapshot_ts).table(self.table)
-            rows = self._rows(table, portion)
+            if self.has_all_versions:
+                rows = self._versions(tm, portion)
+            else:
+                rows = self._rows(tm.snapshot(self.snapshot_ts).table(self.table), portion)
             for batch in record_batches(self.shape, rows, batch_rows=self.batch_rows):
                 yield fitted(batch, self.schema)
 
@@ -69,6 +76,35 @@ class Reading:
         for at in range(0, len(portion.rows), PAGE_ROWS):
             some = portion.rows[at : at + PAGE_ROWS]
             yield from table.rows(some, columns, include_timestamp=has_time)
+
+    def _versions(
+        self, tm: TransactionManager, portion: Portion
+    ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
+        """Yield what each commit wrote of each row, the newest first, where it is not deleted."""
+        reader = open_histories(tm.session, self.snapshot_ts)
+        catalog = tm.session.catalog
+        layout = catalog.layout(catalog.full_name(self.table))
+        columns = parse_columns(self.shape.columns())
+        specs = [(one, None) for one in sorted(layout.families)] if columns is None else columns
+        if portion.rows is None:
+            for key, held in reader.scan(layout.name, portion.key_range, specs):
+                yield from _by_commit(key, held)
+            return
+        for at in range(0, len(portion.rows), PAGE_ROWS):
+            some = portion.rows[at : at + PAGE_ROWS]
+            for key, held in reader.rows(layout.name, some, specs):
+                yield from _by_commit(key, held)
+
+
+def _by_commit(
+    row: bytes, held: Sequence[VisibleCell]
+) -> Iterator[tuple[bytes, dict[bytes, tuple[bytes, int]]]]:
+    by_commit: dict[int, dict[bytes, tuple[bytes, int]]] = {}
+    for cell, commit_ts in held:
+        column = cell.family + b":" + cell.qualifier
+        by_commit.setdefault(commit_ts, {})[column] = cell.value, commit_ts
+    for newest in sorted(by_commit, reverse=True):
+        yield row, by_commit[newest]
 
 
 class _Rows(InputPartition):
@@ -127,11 +163,16 @@ def plan(
     return TableReader(reading, planned)
 
 
-def check_columns(shape: Shape, schema: pa.Schema) -> None:
-    """Refuse a schema with columns that are only written.
+def check_columns(shape: Shape, schema: pa.Schema, *, has_all_versions: bool = False) -> None:
+    """Refuse a schema with columns that are only written, and versions that nothing tells apart.
 
     Raises:
         UsageError: it names them.
     """
+    if has_all_versions and not shape.has_commit_ts:
+        raise UsageError(
+            f"versions='all' gives a row for each commit, told apart by {COMMIT_TS}: add "
+            f"'{COMMIT_TS} bigint' to the schema"
+        )
     if unknown := [one.name for one in schema if one.name not in shape.names]:
         raise UsageError(f"{', '.join(unknown)} cannot be read: it is a column of writes alone")

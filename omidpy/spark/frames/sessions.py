@@ -24,7 +24,15 @@ from omidpy.model import Committed
 from omidpy.spark.frames import jobs
 from omidpy.spark.frames.jobs import Job
 from omidpy.spark.frames.once import keyed_write
-from omidpy.spark.frames.options import CONFLICTS, FENCE, FORMAT, HOLD_S, key_text
+from omidpy.spark.frames.options import (
+    CONFLICTS,
+    FENCE,
+    FORMAT,
+    HOLD_S,
+    VERSIONS,
+    check_versions,
+    key_text,
+)
 from omidpy.spark.frames.places import check_reach, place_of
 from omidpy.spark.frames.sizes import estimated_rows
 from omidpy.spark.frames.source import OmidSource, arrow_schema
@@ -84,9 +92,11 @@ class Snapshot:
         row_prefix: RowValue | None = None,
         rows: Iterable[RowValue] | None = None,
         partitions: int | None = None,
+        versions: str = VERSIONS[0],
     ) -> DataFrame:
         """Return a table as this snapshot sees it; arguments are as in `omidpy.spark.read`."""
-        shape = shape_to_read(columns, key=key, rest=rest, commit_ts=commit_ts)
+        has_times = check_versions(versions) or commit_ts
+        shape = shape_to_read(columns, key=key, rest=rest, commit_ts=has_times)
         layout = self._tx.table(name).layout
         for family in shape.families():
             layout.check_family(family)
@@ -103,6 +113,7 @@ class Snapshot:
             "row_prefix": _text(shape, row_prefix),
             "rows": None if rows is None else _texts(shape, rows),
             "partitions": partitions or self._spark.sparkContext.defaultParallelism,
+            "versions": versions,
         }
         for option, value in options.items():
             if value is not None:
@@ -166,6 +177,7 @@ def read(
     row_prefix: RowValue | None = None,
     rows: Iterable[RowValue] | None = None,
     partitions: int | None = None,
+    versions: str = VERSIONS[0],
     hold_s: float = HOLD_S,
 ) -> DataFrame:
     """Return a table as a frame, whose every action reads the one snapshot of this call.
@@ -186,6 +198,9 @@ def read(
         rows: The only rows to read.
         partitions: How many tasks read it, about; None: as many as the session has cores, and as
             there are regions.
+        versions: `all`: a row for each commit that wrote it, with `_commit_ts`: the values that the
+            commit wrote, and null for columns that it did not; of each column back to its last
+            delete, as `TransactionalTable.cells` says, and as far as compactions have kept them.
         hold_s: For how long the versions of the snapshot are kept from compactions.
 
     Raises:
@@ -203,6 +218,7 @@ def read(
         row_prefix=row_prefix,
         rows=rows,
         partitions=partitions,
+        versions=versions,
     )
 
 

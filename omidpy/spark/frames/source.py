@@ -56,7 +56,7 @@ class OmidSource(DataSource):
         planned = read_words(said)
         arrow = arrow_schema(schema)
         shape = shape_of(said, arrow)
-        check_columns(shape, arrow)
+        check_columns(shape, arrow, has_all_versions=planned.has_all_versions)
         with said.place.connect() as tm:
             reading = Reading(
                 said.place.seen(tm.store),
@@ -65,6 +65,7 @@ class OmidSource(DataSource):
                 shape,
                 arrow,
                 planned.batch_rows,
+                planned.has_all_versions,
             )
             return plan(tm, reading, planned, is_held="snapshot" in said.given)
 

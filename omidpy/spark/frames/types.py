@@ -14,7 +14,7 @@ import pyarrow as pa
 from omidpy import codec as codecs
 from omidpy.codec import BYTES, Codec
 from omidpy.errors import UsageError
-from omidpy.spark.frames.options import Words, key_pairs, pairs
+from omidpy.spark.frames.options import Words, has_all_versions, key_pairs, pairs
 from omidpy.tx.frames.keys import Key, KeyPart
 from omidpy.tx.frames.reading import schema_of, type_of
 from omidpy.tx.frames.shape import COMMIT_TS, DEFAULT_KEY, OP, Field, Shape, field_of, type_named
@@ -111,7 +111,8 @@ def own_schema(said: Words) -> pa.Schema:
         )
     columns = {name: (column, kind or "") for name, (column, kind) in named.items()}
     key = {name: kind or "binary" for name, kind in parts.items()}
-    return schema_of(pa, Shape.of(columns, key=key, rest=said.rest))
+    has_times = has_all_versions(said)
+    return schema_of(pa, Shape.of(columns, key=key, rest=said.rest, commit_ts=has_times))
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
@@ -24,12 +25,17 @@ from omidpy.reading.changes import feed as feed_module
 from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.spark import changes_stream
 from omidpy.spark.changes_stream import (
+    SCHEMA,
     ChangesReader,
     ChangesSource,
     ChangesStreamReader,
     Options,
 )
 from tests.machines.clients import TABLE, Client
+
+TYPES = {"binary": pa.binary(), "string": pa.string(), "bigint": pa.int64()}
+EXPECTED = pa.schema([(name, TYPES[kind]) for name, kind in map(str.split, SCHEMA.split(", "))])
+"""What Spark holds each batch to."""
 
 NEEDED = {"store": "s", "tso": "t", "table": TABLE}
 
@@ -73,7 +79,11 @@ def stream(**options: str) -> Iterator[ChangesStreamReader]:
 def rows(reader: Any, tasks: Any) -> list[tuple[Any, ...]]:
     """Read tasks as executors do, which are sent both."""
     sent = pickle.loads(pickle.dumps((reader, list(tasks))))
-    return [row for task in sent[1] for row in sent[0].read(task)]
+    batches = [one for task in sent[1] for one in sent[0].read(task)]
+    for one in batches:
+        assert one.schema == EXPECTED
+        one.validate(full=True)
+    return [tuple(row.values()) for one in batches for row in one.to_pylist()]
 
 
 def batch(reader: ChangesStreamReader, start: dict[str, int], end: dict[str, int]) -> list[Any]:

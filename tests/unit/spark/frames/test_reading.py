@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader
 
+from omidpy.base.tables import CHANGING, CONFLICT_LEVEL_ATTRIBUTE
 from omidpy.codec import INT64
-from omidpy.errors import NoSuchFamily, NoSuchTable, SnapshotTooOld
+from omidpy.errors import ConfigError, NoSuchFamily, NoSuchTable, SnapshotTooOld
 from omidpy.model import KeyRange
+from omidpy.spark.frames import jobs
 from omidpy.spark.frames.options import read_words, words
 from omidpy.spark.frames.partitions import Portion, intersection, portions
 from omidpy.spark.frames.reading import Reading, TableReader, plan
@@ -37,9 +39,10 @@ def world_of(rows: int) -> JobWorld:
 def reader_of(world: JobWorld, **options: str) -> TableReader:
     """Plan a read of it."""
     planned = read_words(words({"store": "s", "tso": "t", "table": "many", **options}))
-    shape = Shape.of(COLUMNS)
+    is_whole = planned.has_all_versions
+    shape = Shape.of(COLUMNS, commit_ts=is_whole)
     snapshot_ts = world.tm.begin().start_ts
-    reading = Reading(world.place, "many", snapshot_ts, shape, schema_of(pa, shape), 4)
+    reading = Reading(world.place, "many", snapshot_ts, shape, schema_of(pa, shape), 4, is_whole)
     with world.place.connect() as tm:
         return plan(tm, reading, planned, is_held=False)
 
@@ -95,6 +98,34 @@ def test_every_batch_of_a_task_has_the_schema() -> None:
             batch.validate(full=True)
 
 
+@pytest.mark.parametrize("more", [{}, {"rows": "01,02,03"}], ids=["scan", "rows"])
+def test_all_versions_are_read(more: dict[str, str]) -> None:
+    """A row for each commit, the newest first, back to the last delete, below the snapshot."""
+    world = world_of(4)
+    times = []
+    for value in (10, None, 20, 30):
+        with world.tm.begin() as tx:
+            if value is None:
+                tx.table("many").delete(b"02")
+            else:
+                tx.table("many").put(b"02", {b"cf:n": INT64.encode(value)})
+        times.append(tx.commit_ts)
+    reader = reader_of(world, versions="all", **more)
+    with world.tm.begin() as tx:
+        tx.table("many").put(b"02", {b"cf:n": INT64.encode(99)})
+    found = [
+        (one["row"], one["n"], one["_commit_ts"])
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for one in batch.to_pylist()
+    ]
+    of_02 = [(b"02", 30, times[3]), (b"02", 20, times[2])]
+    assert [one for one in found if one[0] == b"02"] == of_02
+    assert [one[:2] for one in found if one[0] != b"02"] == [
+        (b"%02d" % at, at % 3) for at in ((1, 3) if more else (0, 1, 3))
+    ]
+
+
 def test_what_is_committed_meanwhile_is_not_read() -> None:
     """Whenever tasks run."""
     world = world_of(10)
@@ -133,6 +164,19 @@ def test_a_table_that_is_none_is_refused() -> None:
         reading = Reading(world.place, table, 50, shape, schema_of(pa, shape), 4)
         with world.place.connect() as tm, pytest.raises(error):
             plan(tm, reading, planned, is_held=False)
+
+
+def test_a_table_says_how_its_conflicts_are_found() -> None:
+    """Whatever the session would make; one whose level is being changed is refused by both."""
+    world = world_of(1)
+    store = world.tm.store
+    store.set_table_attributes("many", {CONFLICT_LEVEL_ATTRIBUTE: "row"})
+    assert rows_of(reader_of(world)) == [b"00"]
+    store.set_table_attributes("many", {CONFLICT_LEVEL_ATTRIBUTE: CHANGING})
+    with pytest.raises(ConfigError, match="is being changed"):
+        reader_of(world)
+    with world.place.connect() as tm, pytest.raises(ConfigError, match="is being changed"):
+        jobs.begin(tm, "many", Shape.of(COLUMNS), hold_s=60)
 
 
 @given(KEYS, KEYS, KEYS, KEYS, KEYS)

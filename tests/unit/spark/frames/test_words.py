@@ -14,6 +14,7 @@ from omidpy.errors import ConfigError, UsageError
 from omidpy.model import KeyRange
 from omidpy.spark.frames.options import key_bytes, key_text, read_words, words, write_words
 from omidpy.spark.frames.places import Place, check_reach, place_of
+from omidpy.spark.frames.reading import check_columns
 from omidpy.spark.frames.teaching import check_mode
 from omidpy.spark.frames.types import fitted, own_schema, shape_of
 from omidpy.tx.frames.shape import COMMIT_TS
@@ -49,6 +50,7 @@ def test_options_that_are_wrong_are_named(options: dict[str, str], message: str)
         ({"nulls": "keep"}, "nulls: reads have no such option"),
         ({"partitions": "0"}, "must be a number, 1 or more"),
         ({"hold": "long"}, "is no time"),
+        ({"versions": "3"}, "is none of newest, all"),
         ({"row_prefix": "a", "row_start": "a"}, "cannot be combined"),
     ],
 )
@@ -149,6 +151,17 @@ def test_a_column_that_is_none_is_named(
     """Before anything is planned."""
     with pytest.raises(UsageError, match=message):
         shape_of(said(**options), pa.schema([("row", pa.binary()), column]))
+
+
+def test_versions_are_told_apart_by_their_commits() -> None:
+    """A schema without that column is refused; options alone have it."""
+    every = said(versions="all", columns="n=cf:n bigint")
+    found = own_schema(every)
+    assert [one.name for one in found] == ["row", "n", COMMIT_TS]
+    check_columns(shape_of(every, found), found, has_all_versions=True)
+    plain = found.remove(2)
+    with pytest.raises(UsageError, match="add '_commit_ts bigint' to the schema"):
+        check_columns(shape_of(every, plain), plain, has_all_versions=True)
 
 
 def test_without_a_schema_options_may_say_it() -> None:

@@ -1,0 +1,63 @@
+"""Sessions of Spark in this process, for tests of frames and of streams."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.machines.processes import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def frames_session() -> Iterator[SparkSession]:
+    """Give a session that knows our formats, whose tasks are tried three times."""
+    from pyspark.sql import SparkSession
+
+    import omidpy.spark
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
+        session = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
+        omidpy.spark.register(session)
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@contextmanager
+def streaming_session() -> Iterator[SparkSession]:
+    """Give a session to a process that will be killed with it."""
+    from pyspark.sql import SparkSession
+
+    import omidpy.spark
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.log.level", "ERROR")
+        .config("spark.sql.shuffle.partitions", "1")
+        .getOrCreate()
+    )
+    omidpy.spark.register(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def java_of(spark: SparkSession) -> int:
+    """Return the id of the session's Java process."""
+    gateway: Any = spark.sparkContext._gateway
+    return int(gateway.proc.pid)

@@ -1,0 +1,67 @@
+"""The queries of `changes_stream` and of `frames_stream` in one process, which dies with both.
+
+    python -m tests.machines.two_streams FOLDER URL TSO [dies]
+
+The sink comes to its point behind the commit of its first batch, and waits there; then the query
+over changes comes to its own, behind the file of its first batch, and kills all.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import omidpy
+from tests.machines import changes_stream, frames_stream
+from tests.machines.frames_session import java_of, streaming_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SINK, FEED = "sink", "feed"
+"""Their folders."""
+_POLL_S: Final = 0.05
+
+
+def main(folder: Path, url: str, tso: str, *, dies: bool) -> None:
+    """Run both until all is read, or until the death."""
+    sink, feed = folder / SINK, folder / FEED
+    os.environ[frames_stream.FOLDER] = str(sink)
+    (sink / "dies").write_text(f"0 behind {frames_stream.WAITS}" if dies else "-1")
+    options = {"store": url, "tso": tso, "table": changes_stream.TABLE}
+    with streaming_session() as spark, omidpy.connect(url, tso=tso) as tm:
+
+        def die(number: int, where: str) -> None:
+            if dies and (number, where) == (0, "behind"):
+                kill(spark)
+
+        first = frames_stream.begin(spark, tm, sink, tso, "format")
+        while first.isActive and not (sink / frames_stream.WAITS).exists():
+            time.sleep(_POLL_S)
+        if not dies:
+            first.awaitTermination()
+        try:
+            changes_stream.begin(spark, feed, options, die).awaitTermination()
+        except BaseException:
+            traceback.print_exc()
+            if dies:
+                kill(spark, exit_code=1)
+            raise
+        changes_stream.print_kinds(spark, options)
+
+
+def kill(spark: SparkSession, *, exit_code: int | None = None) -> None:
+    """End Spark, whose sink waits for ever, and this process; without a code by a signal."""
+    os.kill(java_of(spark), signal.SIGKILL)
+    if exit_code is not None:
+        os._exit(exit_code)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], dies=sys.argv[4:] == ["dies"])
