@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.exporters import EXPORTERS
+from tests.machines.simulator.operators import OPERATORS
 from tests.machines.simulator.store import STORE, Chances, StoreKind
 from tso.core.settings import Settings
 
@@ -44,6 +46,7 @@ class Others(NamedTuple):
 
     compactors: int = 0
     exporters: int = 0
+    operators: int = 0
     lease_s: float = 10.0
     """How long they may show no life."""
     max_transaction_age_ms: int | None = None
@@ -57,11 +60,17 @@ class Others(NamedTuple):
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
-        return (*COMPACTORS[: self.compactors], *EXPORTERS[: self.exporters])
+        return (
+            *COMPACTORS[: self.compactors],
+            *EXPORTERS[: self.exporters],
+            *OPERATORS[: self.operators],
+        )
 
     def __str__(self) -> str:
         faults = "\n".join(f"  {fault}" for fault in self.faults)
-        who = f"{self.compactors} compactors, {self.exporters} exporters"
+        who = (
+            f"{self.compactors} compactors, {self.exporters} exporters, {self.operators} operators"
+        )
         how = f"fencing={self.is_fencing}, trouble={self.trouble}"
         young = self.max_transaction_age_ms
         what = f"{who}, a lease of {self.lease_s:g} s, young until {young} ms, {how}"
@@ -151,17 +160,26 @@ def drawn_others(rng: random.Random) -> Others:
     """Draw who else is there, and what goes wrong with them."""
     compactors, exporters = rng.choice((0, 1, 1, 2)), rng.choice((0, 0, 1, 2))
     names = (*COMPACTORS[:compactors], *EXPORTERS[:exporters])
-    return Others(
+    others = Others(
         compactors,
         exporters,
         lease_s=rng.choice((3.0, 10.0)),
         max_transaction_age_ms=rng.choice((2_000, 5_000, None)) if compactors else None,
         is_fencing=rng.random() < 0.5,
         trouble=rng.choice((0.0, 0.1)),
-        faults=tuple(sorted(_fault_of(rng, rng.choice(names)) for _ in range(rng.randint(0, 4))))
-        if names
-        else (),
+        faults=_faults_of(rng, names),
     )
+    # Last, so that a seed without operators is what it was before there were any.
+    operators = rng.choice((0, 0, 2))
+    faults = (*others.faults, *_faults_of(rng, OPERATORS[:operators]))
+    return others._replace(operators=operators, faults=tuple(sorted(faults)))
+
+
+def _faults_of(rng: random.Random, names: Sequence[str]) -> tuple[Fault, ...]:
+    """Draw what goes wrong with processes of these names."""
+    if not names:
+        return ()
+    return tuple(sorted(_fault_of(rng, rng.choice(names)) for _ in range(rng.randint(0, 4))))
 
 
 def _fault_of(rng: random.Random, name: str) -> Fault:

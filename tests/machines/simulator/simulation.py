@@ -56,6 +56,7 @@ from tests.machines.simulator.exporters import (
 )
 from tests.machines.simulator.instance import Instance, Surroundings
 from tests.machines.simulator.network import Network, Weather
+from tests.machines.simulator.operators import OPERATORS, Operator, Records
 from tests.machines.simulator.plan import (
     BUSY_S,
     CLIENTS,
@@ -218,9 +219,10 @@ class Simulation:
             name: SimClock(self.world, name, ahead_ms=self.world.rng.randint(-50, 50))
             for name in (*ORACLES, *CLIENTS, "judge")
         }
-        others_names = (*COMPACTORS, *EXPORTERS)
+        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS)
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         self._adder = Adder()
+        self._records = Records()
         self._receiver = Receiver(
             self.world, is_fencing=self._others.is_fencing, trouble=self._others.trouble
         )
@@ -258,6 +260,8 @@ class Simulation:
             self._do_alone(self._judge)
             if self._others.exporters:
                 self._finish_exports()
+            if self._others.operators:
+                self._finish_operations()
             if self._others.compactors:
                 self._tidy()
             history = transactions(self._events)
@@ -332,7 +336,13 @@ class Simulation:
     def _start_other(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
         dice = random.Random(self.world.rng.getrandbits(64))
-        other = self._compactor(process) if name in COMPACTORS else self._exporter(process, dice)
+        other: Compactor | Exporting | Operator
+        if name in COMPACTORS:
+            other = self._compactor(process)
+        elif name in EXPORTERS:
+            other = self._exporter(process, dice)
+        else:
+            other = self._operator(process, dice)
         self._workers[name] = process
         self._programs[name] = process.start(lambda: other.work(dice, until_s))
 
@@ -341,6 +351,15 @@ class Simulation:
             self.world,
             process,
             self._receiver,
+            self._others.lease_s,
+            lambda: self._client(process, dice).tm,
+        )
+
+    def _operator(self, process: Process, dice: random.Random) -> Operator:
+        return Operator(
+            self.world,
+            process,
+            self._records,
             self._others.lease_s,
             lambda: self._client(process, dice).tm,
         )
@@ -476,6 +495,19 @@ class Simulation:
         self._let(lambda: program.is_over, "the last export never ends")
         for one in self._receiver.wrong(self._adder.told):
             self._watch.found(one)
+
+    def _finish_operations(self) -> None:
+        """Let one more operator end what is left, and hold what is there to what was told."""
+        process = self.world.process("last operator", self._clocks["judge"])
+        operator = self._operator(process, random.Random(self._seed))
+
+        def finish() -> None:
+            operator.finish()
+            for one in operator.wrong():
+                self._watch.found(one)
+
+        program = process.start(finish)
+        self._let(lambda: program.is_over, "the last operations never end")
 
     def _tidy(self) -> None:
         """Let one more compaction do all that the others have left, and look at what is there."""
