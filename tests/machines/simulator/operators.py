@@ -9,10 +9,11 @@ Rows are put in between, each by a transaction of its own.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from omidpy.admin import tables as admin
 from omidpy.admin.table_steps import TableTools
@@ -25,24 +26,24 @@ from omidpy.errors import (
     TransactionAborted,
 )
 from omidpy.fate import Fate, Locks, Status, TableFateStore
-from omidpy.fate.operation import FateId
+from omidpy.fate.operation import FateId, Operation
 from omidpy.manager import TransactionManager
 from tests.machines.simulator.exporters import Never
 from tests.machines.simulator.store import SimStore
 from tests.machines.simulator.world import Process, World
 from tests.machines.stalls.ledger import Action, Deed, Ledger, State, Way, done, refused
 
-OPERATORS: Final = ("operator-a", "operator-b")
-PLACES: Final = ("x0", "x1")
-"""Names of tables."""
-STALL_SHARE: Final = 0.02
-"""Calls of the store before which an operator's process stands still, for up to two leases."""
+OPERATORS: Final = ("operator-a", "operator-b", "operator-c")
+PLACES: Final = 2
+"""Tables that are changed at one time."""
 FAMILY: Final = "cf"
 COLUMN: Final = b"cf:q"
 MOST_DEEDS: Final = 9
-"""Of one name: to look for an order of more takes long."""
+"""Of one name: to look for an order of more takes long.  Then another table has its turn."""
 PATIENCE_S: Final = 30.0
 LOOK_S: Final = 0.25
+LATEST_WRITE_S: Final = 30.0
+"""What was sent to the store has come by then, or never will."""
 
 EMPTY: Final[frozenset[bytes]] = frozenset()
 _NOT_DONE: Final = (NoSuchTable, NotTransactional, TableExists, TransactionAborted)
@@ -74,6 +75,20 @@ MEANINGS: Final[dict[str, tuple[Action, ...]]] = {
     "drop": (_removed,),
     "truncate": (_removed, _made_unless_there),  # for a moment there is no such table
 }
+VERBS: Final = ("put", "put", "put", "create", "create", "make", "drop", "truncate")
+THINKS_SHARE: Final = 0.2
+"""Transactions that have sent what they write, and are committed later."""
+LONGEST_STALL: Final = 4.0
+"""In leases."""
+
+
+class Haste(NamedTuple):
+    """How operators go about it, which a seed draws."""
+
+    pause_s: float = 0.7
+    """Between one thing and the next, on average."""
+    stall_share: float = 0.02
+    """Calls of the store before which a process stands still."""
 
 
 class Records:
@@ -81,12 +96,42 @@ class Records:
 
     def __init__(self) -> None:
         self.ledgers: dict[str, Ledger] = defaultdict(lambda: Ledger(None))
-        self.operations: dict[Deed, FateId] = {}
+        self.operations: dict[FateId, Deed] = {}
         self.rows = 0
+        self._numbers = itertools.count()
+        self._places = [self._next() for _ in range(PLACES)]
 
-    def is_full(self, table: str) -> bool:
-        """Say whether there are as many deeds as can be judged."""
-        return len(self.ledgers[table].deeds) >= MOST_DEEDS
+    def place(self, dice: random.Random) -> str:
+        """Return a table, of which there are not yet as many deeds as can be judged."""
+        at = dice.randrange(PLACES)
+        if len(self.ledgers[self._places[at]].deeds) >= MOST_DEEDS:
+            self._places[at] = self._next()
+        return self._places[at]
+
+    def is_by(self, deed: Deed, operation: FateId) -> Deed:
+        """Note which operation a deed is, and return the deed that it is, which another may be.
+
+        Who asks for what is under way is answered by it: then both asked for one thing.
+        """
+        first = self.operations.setdefault(operation, deed)
+        if first is not deed:
+            first.began = min(first.began, deed.began)
+            self.ledgers[deed.name.split()[1]].deeds.remove(deed)
+        return first
+
+    def _next(self) -> str:
+        return f"x{next(self._numbers)}"
+
+
+class NotingFateStore(TableFateStore):
+    """Remembers which operation was to be kept last, though nobody heard whether it is."""
+
+    asked: FateId | None = None
+
+    def insert(self, operation: Operation) -> bool:
+        """Remember it; see `FateStore`."""
+        self.asked = operation.id
+        return super().insert(operation)
 
 
 class Operator:
@@ -99,40 +144,46 @@ class Operator:
         records: Records,
         lease_s: float,
         make: Callable[[], TransactionManager],
+        haste: Haste,
     ) -> None:
         self._world = world
         self._process = process
         self._records = records
         self._lease_s = lease_s
         self._make = make
+        self._haste = haste
 
     def work(self, dice: random.Random, until_s: float) -> None:
         """Change tables until it is late."""
-        tm = self._made(dice)
+        tm = self._made(dice, until_s)
         fate = self._begun(tm)
         while self._world.now_s < until_s:
             self._run_pending(fate)
-            self._world.program.sleep(dice.expovariate(1 / 0.7))
-            table = dice.choice(PLACES)
-            if self._records.is_full(table):
-                continue
-            if dice.random() < 0.5:
-                self._put(tm, table)
+            self._world.program.sleep(dice.expovariate(1 / self._haste.pause_s))
+            table, verb = self._records.place(dice), dice.choice(VERBS)
+            if verb == "put":
+                thinks_s = dice.uniform(0.5, 4.0) if dice.random() < THINKS_SHARE else 0.0
+                self._put(tm, table, thinks_s)
+            elif verb == "make":
+                self._create(tm, table)
             else:
-                self._change(tm, fate, dice.choice(tuple(MEANINGS)), table)
+                self._change(tm, fate, verb, table)
         fate.close()
 
     def finish(self) -> None:
         """Carry out what is left, and note how all of it has ended."""
+        self._world.program.sleep(LATEST_WRITE_S)
         tm = self._made()
         fate = self._begun(tm)
         while self._run_pending(fate) is not None:
             self._world.program.sleep(LOOK_S)
         fate.close()
-        for deed, operation in self._records.operations.items():
+        for operation, deed in self._records.operations.items():
             found = fate.store.read(operation)
-            if found is not None and found.is_finished:
-                ledger = self._records.ledgers[deed.name.split()[1]]
+            ledger = self._records.ledgers[deed.name.split()[1]]
+            if found is None:
+                ledger.end(deed, was_done=False, told="it was never kept")
+            elif found.is_finished:
                 was_done = found.status is Status.SUCCESSFUL
                 ledger.end(deed, was_done=was_done, told=str(found.exception or ""))
 
@@ -149,10 +200,12 @@ class Operator:
             if not ledger.explains(found):
                 yield f"E3: of {table} " + ledger.text(found)
 
-    def _made(self, dice: random.Random | None = None) -> TransactionManager:
+    def _made(
+        self, dice: random.Random | None = None, until_s: float = 0.0
+    ) -> TransactionManager:
         """Return a manager whose process does nothing more once it has died.
 
-        With dice it stands still now and then, right before a call.
+        With dice it stands still now and then, right before a call, until it is late.
         """
         tm = self._make()
         store: Any = tm.store
@@ -161,9 +214,11 @@ class Operator:
 
         def between() -> None:
             program.check_alive()
-            if dice is not None and dice.random() < STALL_SHARE:
+            if dice is None or self._world.now_s > until_s:
+                return
+            if dice.random() < self._haste.stall_share:
                 self._world.counts["operators that stood still"] += 1
-                program.sleep(dice.uniform(0.1, 2.0) * self._lease_s)
+                program.sleep(dice.uniform(0.1, LONGEST_STALL) * self._lease_s)
 
         store.between_calls = between
         return tm
@@ -178,7 +233,7 @@ class Operator:
                 self._world.program.sleep(LOOK_S)
 
     def _fate(self, tm: TransactionManager) -> Fate:
-        operations = TableFateStore(tm.store)
+        operations = NotingFateStore(tm.store)
         tools = TableTools(tm.store, tm.oracle, Locks(operations))
         pools = {",".join(admin.TABLE_KINDS): 1}
         fate = Fate(tools, operations, pools, lease_s=self._lease_s, clock=self._process.clock)
@@ -208,11 +263,16 @@ class Operator:
         except OmidError as error:
             ledger.end(deed, was_done=False, told=type(error).__name__)  # nothing was submitted
             return
+        operations = fate.store
+        assert isinstance(operations, NotingFateStore), "it was given that one"
+        operations.asked = None
         try:
             handle = fate.submit(change.kind, change.step, key=change.key)
         except OmidError:
-            return  # it may be submitted
-        records.operations[deed] = FateId(handle.id)
+            if operations.asked is not None:
+                records.is_by(deed, operations.asked)  # it may be kept
+            return
+        deed = records.is_by(deed, FateId(handle.id))
         until_s = world.now_s + PATIENCE_S
         while world.now_s < until_s:
             self._run_pending(fate)
@@ -228,7 +288,20 @@ class Operator:
                 return
             self._world.program.sleep(LOOK_S)
 
-    def _put(self, tm: TransactionManager, table: str) -> None:
+    def _create(self, tm: TransactionManager, table: str) -> None:
+        """Make it by a call of one's own, as is done without operations."""
+        ledger = self._records.ledgers[table]
+        deed = ledger.begin(self._process.name, f"make {table}", _created)
+        try:
+            tm.create_table(table, [FAMILY])
+        except TableExists:
+            ledger.end(deed, was_done=False, told="TableExists")
+        except OmidError:
+            return
+        else:
+            ledger.end(deed, was_done=True)
+
+    def _put(self, tm: TransactionManager, table: str, thinks_s: float) -> None:
         records = self._records
         row = b"row %d" % records.rows
         records.rows += 1
@@ -238,6 +311,9 @@ class Operator:
         try:
             with tm.begin() as tx:
                 tx.table(table).put(row, {COLUMN: b"1"})
+                if thinks_s:
+                    tx.flush()
+                    self._world.program.sleep(thinks_s)
                 has_begun = True
         except CommitOutcomeUnknown:
             return

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.exporters import EXPORTERS
-from tests.machines.simulator.operators import OPERATORS
+from tests.machines.simulator.operators import OPERATORS, Haste
 from tests.machines.simulator.store import STORE, Chances, StoreKind
 from tso.core.settings import Settings
 
@@ -57,6 +57,8 @@ class Others(NamedTuple):
     """How many of its requests, and of its answers, are lost."""
     faults: tuple[Fault, ...] = ()
     """What happens to them."""
+    haste: Haste = Haste()
+    """Of operators."""
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -170,9 +172,10 @@ def drawn_others(rng: random.Random) -> Others:
         faults=_faults_of(rng, names),
     )
     # Last, so that a seed without operators is what it was before there were any.
-    operators = rng.choice((0, 0, 2))
+    operators = rng.choice((0, 0, 2, 3))
     faults = (*others.faults, *_faults_of(rng, OPERATORS[:operators]))
-    return others._replace(operators=operators, faults=tuple(sorted(faults)))
+    haste = Haste(rng.choice((0.1, 0.7)), rng.choice((0.0, 0.02, 0.1)))
+    return others._replace(operators=operators, faults=tuple(sorted(faults)), haste=haste)
 
 
 def _faults_of(rng: random.Random, names: Sequence[str]) -> tuple[Fault, ...]:

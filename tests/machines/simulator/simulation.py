@@ -362,6 +362,7 @@ class Simulation:
             self._records,
             self._others.lease_s,
             lambda: self._client(process, dice).tm,
+            self._others.haste,
         )
 
     def _compactor(self, process: Process) -> Compactor:
