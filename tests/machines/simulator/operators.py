@@ -75,7 +75,12 @@ MEANINGS: Final[dict[str, tuple[Action, ...]]] = {
     "drop": (_removed,),
     "truncate": (_removed, _made_unless_there),  # for a moment there is no such table
 }
-VERBS: Final = ("put", "put", "put", "create", "create", "make", "drop", "truncate")
+VERBS: Final = (
+    ("put", "put", "put", "create", "create", "make", "drop", "truncate"),
+    ("put", "put", "create", "drop"),
+    ("create", "drop"),
+)
+"""What operators do in a world, some of it more often."""
 THINKS_SHARE: Final = 0.2
 """Transactions that have sent what they write, and are committed later."""
 LONGEST_STALL: Final = 4.0
@@ -89,6 +94,7 @@ class Haste(NamedTuple):
     """Between one thing and the next, on average."""
     stall_share: float = 0.02
     """Calls of the store before which a process stands still."""
+    verbs: tuple[str, ...] = VERBS[0]
 
 
 class Records:
@@ -160,7 +166,7 @@ class Operator:
         while self._world.now_s < until_s:
             self._run_pending(fate)
             self._world.program.sleep(dice.expovariate(1 / self._haste.pause_s))
-            table, verb = self._records.place(dice), dice.choice(VERBS)
+            table, verb = self._records.place(dice), dice.choice(self._haste.verbs)
             if verb == "put":
                 thinks_s = dice.uniform(0.5, 4.0) if dice.random() < THINKS_SHARE else 0.0
                 self._put(tm, table, thinks_s)
@@ -314,6 +320,8 @@ class Operator:
                 if thinks_s:
                     tx.flush()
                     self._world.program.sleep(thinks_s)
+                # What it has written is there for nobody before it is asked to commit.
+                ledger.begin_anew(deed)
                 has_begun = True
         except CommitOutcomeUnknown:
             return

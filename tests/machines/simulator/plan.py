@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.exporters import EXPORTERS
-from tests.machines.simulator.operators import OPERATORS, Haste
+from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
 from tests.machines.simulator.store import STORE, Chances, StoreKind
 from tso.core.settings import Settings
 
@@ -174,7 +174,7 @@ def drawn_others(rng: random.Random) -> Others:
     # Last, so that a seed without operators is what it was before there were any.
     operators = rng.choice((0, 0, 2, 3))
     faults = (*others.faults, *_faults_of(rng, OPERATORS[:operators]))
-    haste = Haste(rng.choice((0.1, 0.7)), rng.choice((0.0, 0.02, 0.1)))
+    haste = Haste(rng.choice((0.1, 0.7)), rng.choice((0.0, 0.02, 0.1)), rng.choice(VERBS))
     return others._replace(operators=operators, faults=tuple(sorted(faults)), haste=haste)
 
 
