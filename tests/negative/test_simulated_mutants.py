@@ -14,6 +14,7 @@ import pytest
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
+from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
 from tests.machines.simulator.simulation import Parts, simulate
 
 
@@ -61,9 +62,12 @@ SEEN_WITH_OTHERS: Final = {
     "refusal taken for delivered": Sight(0, "E1"),
     "removed taken for never written": Sight(293, "E1"),
     "snapshot before the watermark": Sight(1101, "E1"),
+    "removed by name": Sight(0, "E3"),
+    "next table made unfenced": Sight(2, "E3"),
+    "operation written by the deposed": Sight(143, "E3"),
 }
 
-MUTANTS_OF_OTHERS: Final = {**COMPACTION_MUTANTS, **EXPORT_MUTANTS}
+MUTANTS_OF_OTHERS: Final = {**COMPACTION_MUTANTS, **EXPORT_MUTANTS, **OPERATION_MUTANTS}
 
 MOST_SEEDS: Final = 1000
 """Within so many, from the first one on, each mutant must be found by something."""
@@ -86,7 +90,7 @@ def test_a_mutant_is_found_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEEN_WITH_OTHERS)
 def test_a_mutant_of_others_is_found_by_its_name(name: str) -> None:
-    """The same, of what compacts and exports beside oracles and clients."""
+    """The same, of what compacts, exports and operates beside oracles and clients."""
     _find(MUTANTS_OF_OTHERS[name], SEEN_WITH_OTHERS[name], with_others=True)
 
 

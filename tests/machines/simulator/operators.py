@@ -206,9 +206,7 @@ class Operator:
             if not ledger.explains(found):
                 yield f"E3: of {table} " + ledger.text(found)
 
-    def _made(
-        self, dice: random.Random | None = None, until_s: float = 0.0
-    ) -> TransactionManager:
+    def _made(self, dice: random.Random | None = None, until_s: float = 0.0) -> TransactionManager:
         """Return a manager whose process does nothing more once it has died.
 
         With dice it stands still now and then, right before a call, until it is late.
