@@ -9,7 +9,8 @@ from omidpy.commit import outcome
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.entries.view import View
-from tests.machines.simulator.simulation import Parts, Patch
+from tests.machines.simulator.plan import USUAL
+from tests.machines.simulator.simulation import Mutant, Parts, Patch
 
 _send = Delivery._send
 _init = View.__init__
@@ -30,15 +31,42 @@ def takes_snapshots_first(self: Any, tm: Any, table: str, **settings: Any) -> No
     self.low_ts = tm.low_watermark()
 
 
-EXPORT_MUTANTS: Final[dict[str, Parts]] = {
-    "refusal taken for delivered": Parts(
-        patches=(Patch(Delivery, "_send", takes_refusals_for_deliveries),)
+EXPORTING: Final = USUAL._replace(
+    compactors=(0,),
+    exporters=(1, 2),
+    operators=(0,),
+    adding_shares=(1.0,),
+    pauses_s=(0.1,),
+)
+
+EXPORT_MUTANTS: Final[dict[str, Mutant]] = {
+    "refusal taken for delivered": Mutant(
+        Parts(patches=(Patch(Delivery, "_send", takes_refusals_for_deliveries),)), "E1", EXPORTING
     ),
-    "removed taken for never written": Parts(
-        patches=(Patch(outcome, "OWN_TABLE_PREFIX", "nobody's "),)
+    "removed taken for never written": Mutant(
+        Parts(patches=(Patch(outcome, "OWN_TABLE_PREFIX", "nobody's "),)),
+        "E1",
+        EXPORTING._replace(
+            calm_share=0.0,
+            store_kinds=("file", "shared"),
+            decision_memories=(4,),
+            fault_counts=(9, 12, 15),
+            fault_kinds=("hang up", "pause", "crash"),
+            late_message_shares=(0.05, 0.1),
+            client_stalls=(0.003,),
+            oracle_leases_s=(2.0,),
+            workloads=(("long fork",),),
+        ),
     ),
-    "snapshot before the watermark": Parts(
-        patches=(Patch(View, "__init__", takes_snapshots_first),)
+    "snapshot before the watermark": Mutant(
+        Parts(patches=(Patch(View, "__init__", takes_snapshots_first),)),
+        "E1",
+        EXPORTING._replace(
+            conflict_maps=(8,),
+            exporter_stalls=(0.05, 0.1),
+            thinking_shares=(0.1,),
+            thoughts_s=(3.0,),
+        ),
     ),
 }
 """By name."""

@@ -47,8 +47,8 @@ class Adder:
     def __init__(self) -> None:
         self.told: dict[int, str] = {}
 
-    def add(self, tm: TransactionManager, dice: random.Random) -> None:
-        """Add one entry."""
+    def add(self, tm: TransactionManager, dice: random.Random, think: Callable[[], object]) -> None:
+        """Add one entry; `think` lets time pass before it is committed."""
         value = len(self.told)
         self.told[value] = UNKNOWN
         is_asked = False
@@ -56,6 +56,7 @@ class Adder:
             queue = ExportQueue.open(tm, QUEUE)
             with tm.begin() as tx:
                 queue.add(tx, dice.choice(KEYS), value)
+                think()
                 is_asked = True
         except TransactionAborted:
             self.told[value] = ABORTED
@@ -80,7 +81,7 @@ class Receiver:
 
     def receive(self, batch: Batch, program: Program) -> None:
         """Take a batch, unless it gets lost."""
-        dice = self._world.rng
+        dice = program.process.dice("ways to the receiver")
         program.sleep(dice.uniform(0.001, 0.05))
         if dice.random() < self._trouble:
             raise Retry("the request was lost", after=0.1)

@@ -27,7 +27,8 @@ from omidpy.wire.messages import (
     InvalidateResponse,
     InvalidateVerdict,
 )
-from tests.machines.simulator.simulation import Parts, Patch
+from tests.machines.simulator.plan import ALONE
+from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tso.core.events import Batch, Deferred, Flush, FlushResult, Send
 from tso.core.machine import Machine
 from tso.core.settings import TIMESTAMPS_PER_MS
@@ -325,32 +326,127 @@ def leaves_the_undecided_alone(*arguments: Any, **options: Any) -> TransactionMa
     return manager
 
 
-MUTANTS: Final[dict[str, Parts]] = {
-    "no conflict check": Parts(machine=NoConflictCheck),
-    "early reply": Parts(machine=RepliesEarly),
-    "begin overtakes a commit": Parts(machine=BeginOvertakes),
-    "forgotten epoch": Parts(machine=ForgetsTheEpoch),
-    "lost fence": Parts(machine=LosesFences),
-    "commit decided twice": Parts(machine=DecidesTwice),
-    "retry answered abort": Parts(machine=RetriesAreAborted),
-    "invalidation ignored": Parts(machine=IgnoresInvalidations),
-    "silent eviction": Parts(machine=ForgetsSilently),
-    "clock followed back": Parts(machine=FollowsTheClockBack),
-    "issued above the ceiling": Parts(machine=IssuesAboveTheCeiling),
-    "reused ceiling": Parts(persistence=ReusesTheCeiling),
-    "watermark before durability": Parts(persistence=WatermarkFirst),
-    "torn batch accepted": Parts(persistence=TakesTornForWhole),
-    "cells written unguarded": Parts(persistence=WritesCellsUnguarded),
-    "cells without shadow cells": Parts(
-        patches=(Patch(persist, "cell_group", without_shadow_cells),)
+FAILING_OVER: Final = ALONE._replace(
+    calm_share=0.0,
+    oracle_leases_s=(2.0,),
+    fault_counts=(9, 12, 15),
+    fault_kinds=("crash", "pause", "pause", "stop", "cut"),
+    fault_pauses_s=(3, 9, 11),
+    oracle_stalls=(0.0, 0.01),
+    pauses_s=(0.1, 0.3),
+)
+"""One oracle after the other."""
+
+LONG: Final = ALONE._replace(thinking_shares=(0.1, 0.2), thoughts_s=(4.0,), pauses_s=(0.1,))
+"""Transactions that take seconds, beside others."""
+
+LOSING_ANSWERS: Final = ALONE._replace(
+    calm_share=0.0,
+    fault_counts=(9, 12, 15),
+    fault_kinds=("hang up", "hang up", "pause", "crash", "cut"),
+    late_message_shares=(0.003, 0.03),
+    repeat_shares=(0.3,),
+    pauses_s=(0.1,),
+)
+"""Commits of which nobody hears."""
+
+SETTING_CLOCKS: Final = ALONE._replace(
+    calm_share=0.0,
+    timestamps=("world",),
+    fault_counts=(9, 12, 15),
+    fault_kinds=("clock", "clock", "crash", "pause"),
+    pauses_s=(0.1,),
+)
+"""Oracles whose hosts have their clocks set."""
+
+DISTURBED: Final = ALONE._replace(
+    calm_share=0.0,
+    undisturbed_share=0.0,
+    lost=(0.01, 0.03),
+    unheard=(0.01, 0.03),
+    late=(0.0, 0.01),
+    torn=(0.0, 0.3),
+    fault_kinds=("crash", "cut", "full", "pause"),
+    pauses_s=(0.1,),
+)
+"""A store whose calls get lost, and are done in part."""
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "no conflict check": Mutant(Parts(machine=NoConflictCheck), "lost update"),
+    "early reply": Mutant(Parts(machine=RepliesEarly), "I2"),
+    "begin overtakes a commit": Mutant(Parts(machine=BeginOvertakes), "I2"),
+    "forgotten epoch": Mutant(
+        Parts(machine=ForgetsTheEpoch),
+        "lost update",
+        FAILING_OVER._replace(thinking_shares=(0.1,), thoughts_s=(6.0,)),
     ),
-    "absent taken for aborted": Parts(outcomes=TakesAbsentForAborted),
-    "zombie that answers": Parts(lease=ZombieLease),
-    "lease vouched for ever": Parts(lease=VouchesForEver),
-    "impatient standby": Parts(lease=Impatient),
-    "silence taken for abort": Parts(outcomes=TakesSilenceForAbort),
-    "silence taken for not sent": Parts(oracle=TakesSilenceForNotSent),
-    "undecided left alone": Parts(manager=leaves_the_undecided_alone),
-    "entry removed first": Parts(manager=removes_entries_first),
+    "lost fence": Mutant(Parts(machine=LosesFences), "fence", LONG._replace(fence_shares=(0.3,))),
+    "commit decided twice": Mutant(Parts(machine=DecidesTwice), "I8", LOSING_ANSWERS),
+    "retry answered abort": Mutant(
+        Parts(machine=RetriesAreAborted), "I8", LOSING_ANSWERS._replace(decision_memories=(4,))
+    ),
+    "invalidation ignored": Mutant(Parts(machine=IgnoresInvalidations), "I9", LOSING_ANSWERS),
+    "silent eviction": Mutant(
+        Parts(machine=ForgetsSilently), "lost update", LONG._replace(conflict_maps=(8,))
+    ),
+    "clock followed back": Mutant(Parts(machine=FollowsTheClockBack), "I1", SETTING_CLOCKS),
+    "issued above the ceiling": Mutant(
+        Parts(machine=IssuesAboveTheCeiling),
+        "I1",
+        SETTING_CLOCKS._replace(
+            fault_kinds=("clock", "clock", "cut", "cut", "crash"),
+            fault_clocks_ms=(9_000, 12_000, 3_600_000),
+            cut_ends=("oracle store",),
+        ),
+    ),
+    "reused ceiling": Mutant(Parts(persistence=ReusesTheCeiling), "I1", FAILING_OVER),
+    "watermark before durability": Mutant(
+        Parts(persistence=WatermarkFirst), "I4", DISTURBED._replace(conflict_maps=(8,))
+    ),
+    "torn batch accepted": Mutant(Parts(persistence=TakesTornForWhole), "I2", DISTURBED),
+    "cells written unguarded": Mutant(
+        Parts(persistence=WritesCellsUnguarded),
+        "I9",
+        FAILING_OVER._replace(store_kinds=("shared",), oracle_stalls=(0.02,)),
+    ),
+    "cells without shadow cells": Mutant(
+        Parts(patches=(Patch(persist, "cell_group", without_shadow_cells),)), "I5"
+    ),
+    "absent taken for aborted": Mutant(
+        Parts(outcomes=TakesAbsentForAborted),
+        "I9",
+        LOSING_ANSWERS._replace(store_kinds=("file", "shared")),
+    ),
+    "zombie that answers": Mutant(
+        Parts(lease=ZombieLease),
+        "I1",
+        FAILING_OVER._replace(timestamps=("incremental",), store_kinds=("cluster", "shared")),
+    ),
+    "lease vouched for ever": Mutant(
+        Parts(lease=VouchesForEver),
+        "I1",
+        FAILING_OVER._replace(timestamps=("incremental",), store_kinds=("cluster", "shared")),
+    ),
+    "impatient standby": Mutant(
+        Parts(lease=Impatient),
+        "I1",
+        FAILING_OVER._replace(oracle_leases_s=(10.0,), fault_pauses_s=(0.5, 3)),
+    ),
+    "silence taken for abort": Mutant(Parts(outcomes=TakesSilenceForAbort), "I9", LOSING_ANSWERS),
+    "silence taken for not sent": Mutant(
+        Parts(oracle=TakesSilenceForNotSent), "I9", LOSING_ANSWERS
+    ),
+    "undecided left alone": Mutant(
+        Parts(manager=leaves_the_undecided_alone),
+        "lost append",
+        FAILING_OVER._replace(
+            store_kinds=("cluster",), oracle_stalls=(0.02,), workloads=(("appends",),)
+        ),
+    ),
+    "entry removed first": Mutant(
+        Parts(manager=removes_entries_first),
+        "I8",
+        DISTURBED._replace(death_shares=(0.1,), post_commits=(("sync",),)),
+    ),
 }
 """By name."""

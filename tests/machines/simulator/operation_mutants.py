@@ -12,7 +12,8 @@ from omidpy.admin.table_steps import Fence, ForgetClaims, Remove, TableTools
 from omidpy.errors import NoSuchTable
 from omidpy.fate.operation import Operation
 from omidpy.fate.table.store import TableFateStore
-from tests.machines.simulator.simulation import Parts, Patch
+from tests.machines.simulator.plan import USUAL
+from tests.machines.simulator.simulation import Mutant, Parts, Patch
 
 
 def _removed_by_name(self: Remove, tools: TableTools) -> Fence:
@@ -37,11 +38,23 @@ def _written_by_the_deposed(self: TableFateStore, old: Operation, new: Operation
     return found is not None and _swap(self, found, new)
 
 
-OPERATION_MUTANTS: Final = {
-    "removed by name": Parts(patches=(Patch(Remove, "do", _removed_by_name),)),
-    "next table made unfenced": Parts(patches=(Patch(Fence, "do", _unfenced),)),
-    "operation written by the deposed": Parts(
-        patches=(Patch(TableFateStore, "swap", _written_by_the_deposed),)
+OPERATING: Final = USUAL._replace(
+    compactors=(0,),
+    exporters=(0,),
+    operators=(2, 3),
+    operator_stalls=(0.02, 0.1),
+    leases_s=(3.0,),
+)
+
+OPERATION_MUTANTS: Final[dict[str, Mutant]] = {
+    "removed by name": Mutant(
+        Parts(patches=(Patch(Remove, "do", _removed_by_name),)), "E3", OPERATING
+    ),
+    "next table made unfenced": Mutant(
+        Parts(patches=(Patch(Fence, "do", _unfenced),)), "E3", OPERATING
+    ),
+    "operation written by the deposed": Mutant(
+        Parts(patches=(Patch(TableFateStore, "swap", _written_by_the_deposed),)), "E3", OPERATING
     ),
 }
 """The product with a guard taken out, by name."""

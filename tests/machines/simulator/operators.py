@@ -83,8 +83,6 @@ VERBS: Final = (
 """What operators do in a world, some of it more often."""
 THINKS_SHARE: Final = 0.2
 """Transactions that have sent what they write, and are committed later."""
-LONGEST_STALL: Final = 4.0
-"""In leases."""
 
 
 class Haste(NamedTuple):
@@ -92,8 +90,6 @@ class Haste(NamedTuple):
 
     pause_s: float = 0.7
     """Between one thing and the next, on average."""
-    stall_share: float = 0.02
-    """Calls of the store before which a process stands still."""
     verbs: tuple[str, ...] = VERBS[0]
 
 
@@ -161,7 +157,7 @@ class Operator:
 
     def work(self, dice: random.Random, until_s: float) -> None:
         """Change tables until it is late."""
-        tm = self._made(dice, until_s)
+        tm = self._made()
         fate = self._begun(tm)
         while self._world.now_s < until_s:
             self._run_pending(fate)
@@ -206,25 +202,12 @@ class Operator:
             if not ledger.explains(found):
                 yield f"E3: of {table} " + ledger.text(found)
 
-    def _made(self, dice: random.Random | None = None, until_s: float = 0.0) -> TransactionManager:
-        """Return a manager whose process does nothing more once it has died.
-
-        With dice it stands still now and then, right before a call, until it is late.
-        """
+    def _made(self) -> TransactionManager:
+        """Return a manager whose process does nothing more once it has died."""
         tm = self._make()
         store: Any = tm.store
         assert isinstance(store, SimStore), "it is given no other here"
-        program = self._world.program
-
-        def between() -> None:
-            program.check_alive()
-            if dice is None or self._world.now_s > until_s:
-                return
-            if dice.random() < self._haste.stall_share:
-                self._world.counts["operators that stood still"] += 1
-                program.sleep(dice.uniform(0.1, LONGEST_STALL) * self._lease_s)
-
-        store.between_calls = between
+        store.beat_no_more()
         return tm
 
     def _begun(self, tm: TransactionManager) -> Fate:
