@@ -20,6 +20,7 @@ from omidpy.facts.watermarks import Claim
 from omidpy.model import Timestamp
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts
+from tests.machines.simulator.store import Stall
 
 # -- passes ----------------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ COMPACTING: Final = USUAL._replace(
     operators=(0,),
     young_ms=(2_000,),
     compaction_pauses_s=(0.5, 2.0),
-    compactor_stalls=(0.0, 0.01),
+    compactor_stalls=(Stall(), Stall(0.01, 15.0)),
     post_commits=(("none",), ("sync", "none")),
 )
 

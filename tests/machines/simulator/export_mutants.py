@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.commit import outcome
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.entries.view import View
+from omidpy.tx import transaction
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
+from tests.machines.simulator.store import Stall
 
 _send = Delivery._send
 _init = View.__init__
@@ -32,29 +35,36 @@ def takes_snapshots_first(self: Any, tm: Any, table: str, **settings: Any) -> No
 
 
 EXPORTING: Final = USUAL._replace(
+    calm_share=1.0,
     compactors=(0,),
     exporters=(1, 2),
     operators=(0,),
     adding_shares=(1.0,),
     pauses_s=(0.1,),
+    thinking_shares=(0.0,),
+    other_fault_counts=(0,),
+    exporter_stalls=(Stall(),),
 )
+"""Entries that are added all the time, and delivered at once."""
+
 
 EXPORT_MUTANTS: Final[dict[str, Mutant]] = {
     "refusal taken for delivered": Mutant(
         Parts(patches=(Patch(Delivery, "_send", takes_refusals_for_deliveries),)), "E1", EXPORTING
     ),
     "removed taken for never written": Mutant(
-        Parts(patches=(Patch(outcome, "OWN_TABLE_PREFIX", "nobody's "),)),
+        Parts(
+            patches=(
+                Patch(outcome, "OWN_TABLE_PREFIX", "nobody's "),
+                Patch(transaction, "OWN_TABLE_PREFIX", "nobody's "),
+            )
+        ),
         "E1",
         EXPORTING._replace(
-            calm_share=0.0,
             store_kinds=("file", "shared"),
             decision_memories=(4,),
-            fault_counts=(9, 12, 15),
-            fault_kinds=("hang up", "pause", "crash"),
-            late_message_shares=(0.05, 0.1),
-            client_stalls=(0.003,),
-            oracle_leases_s=(2.0,),
+            troubles=(0.0,),
+            late_message_shares=(0.05,),
             workloads=(("long fork",),),
         ),
     ),
@@ -63,8 +73,8 @@ EXPORT_MUTANTS: Final[dict[str, Mutant]] = {
         "E1",
         EXPORTING._replace(
             conflict_maps=(8,),
-            exporter_stalls=(0.05, 0.1),
-            thinking_shares=(0.1,),
+            exporter_stalls=(Stall(0.3, 6.0, f"get {CONTROL_TABLE}"),),
+            thinking_shares=(0.05,),
             thoughts_s=(3.0,),
         ),
     ),

@@ -44,7 +44,8 @@ UNKNOWN: Final = "unknown"
 class Adder:
     """What clients have added, and what they were told."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self._world = world
         self.told: dict[int, str] = {}
 
     def add(self, tm: TransactionManager, dice: random.Random, think: Callable[[], object]) -> None:
@@ -66,6 +67,8 @@ class Adder:
             return
         else:
             self.told[value] = COMMITTED
+        finally:
+            self._world.counts[f"entries added, told {self.told[value]}"] += 1
 
 
 class Receiver:

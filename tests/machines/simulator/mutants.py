@@ -14,7 +14,7 @@ from omidpy.base.tables import CONTROL_TABLE, VALUE
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import Completer, SyncPostCommitter
 from omidpy.errors import LeaseLost, OmidError, OracleUnavailable, StorageUnavailable
-from omidpy.facts.commit_table import LOW_WATERMARK_FACT
+from omidpy.facts.commit_table import COMMIT_TABLE, LOW_WATERMARK_FACT
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, TableId, Timestamp
 from omidpy.oracle.base import AbortReason
@@ -29,6 +29,7 @@ from omidpy.wire.messages import (
 )
 from tests.machines.simulator.plan import ALONE
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
+from tests.machines.simulator.store import Stall
 from tso.core.events import Batch, Deferred, Flush, FlushResult, Send
 from tso.core.machine import Machine
 from tso.core.settings import TIMESTAMPS_PER_MS
@@ -326,66 +327,90 @@ def leaves_the_undecided_alone(*arguments: Any, **options: Any) -> TransactionMa
     return manager
 
 
-FAILING_OVER: Final = ALONE._replace(
-    calm_share=0.0,
+BUSY: Final = ALONE._replace(calm_share=1.0, pauses_s=(0.05,), thinking_shares=(0.0,))
+"""Nothing goes wrong, and there is much to do."""
+
+TROUBLED: Final = BUSY._replace(calm_share=0.0, undisturbed_share=1.0, fault_counts=(2, 3, 4))
+
+FAILING_OVER: Final = TROUBLED._replace(
     oracle_leases_s=(2.0,),
-    fault_counts=(9, 12, 15),
-    fault_kinds=("crash", "pause", "pause", "stop", "cut"),
-    fault_pauses_s=(3, 9, 11),
-    oracle_stalls=(0.0, 0.01),
-    pauses_s=(0.1, 0.3),
+    fault_counts=(4, 6),
+    fault_kinds=("crash", "pause", "pause", "stop"),
+    fault_pauses_s=(6, 7, 8, 9),
 )
 """One oracle after the other."""
 
-LONG: Final = ALONE._replace(thinking_shares=(0.1, 0.2), thoughts_s=(4.0,), pauses_s=(0.1,))
+STALLED: Final = TROUBLED._replace(fault_counts=(0,), oracle_leases_s=(2.0,))
+"""Oracles that stand still right before certain calls, and go on as if nothing had been."""
+
+SLOW_TO_WRITE: Final = STALLED._replace(
+    oracle_leases_s=(10.0,),
+    oracle_stalls=(Stall(0.03, 9.0, COMMIT_TABLE), Stall(0.03, 9.0, "write")),
+)
+"""Oracles that are alive, and do not answer a commit before its client gives up."""
+
+READING: Final = TROUBLED._replace(
+    exporters=(2,),
+    other_fault_counts=(0,),
+    exporter_stalls=(Stall(),),
+    store_kinds=("cluster", "shared"),
+    adding_shares=(0.0,),
+    pauses_s=(5.0,),
+)
+"""Transactions that begin and write nothing."""
+
+LONG: Final = BUSY._replace(thinking_shares=(0.05, 0.1), thoughts_s=(4.0,))
 """Transactions that take seconds, beside others."""
 
-LOSING_ANSWERS: Final = ALONE._replace(
-    calm_share=0.0,
-    fault_counts=(9, 12, 15),
-    fault_kinds=("hang up", "hang up", "pause", "crash", "cut"),
-    late_message_shares=(0.003, 0.03),
+UNANSWERED: Final = TROUBLED._replace(
+    fault_kinds=("hang up", "hang up", "crash", "stop"),
+    late_message_shares=(0.003, 0.02),
     repeat_shares=(0.3,),
-    pauses_s=(0.1,),
 )
 """Commits of which nobody hears."""
 
-SETTING_CLOCKS: Final = ALONE._replace(
-    calm_share=0.0,
+SETTING_CLOCKS: Final = TROUBLED._replace(
     timestamps=("world",),
-    fault_counts=(9, 12, 15),
-    fault_kinds=("clock", "clock", "crash", "pause"),
-    pauses_s=(0.1,),
+    fault_counts=(9, 12),
+    fault_kinds=("clock", "clock", "crash"),
 )
 """Oracles whose hosts have their clocks set."""
 
-DISTURBED: Final = ALONE._replace(
-    calm_share=0.0,
+DISTURBED: Final = TROUBLED._replace(
     undisturbed_share=0.0,
-    lost=(0.01, 0.03),
-    unheard=(0.01, 0.03),
-    late=(0.0, 0.01),
-    torn=(0.0, 0.3),
+    lost=(0.005, 0.02),
+    unheard=(0.005, 0.02),
+    late=(0.0, 0.005),
+    torn=(0.0, 0.2),
     fault_kinds=("crash", "cut", "full", "pause"),
-    pauses_s=(0.1,),
 )
 """A store whose calls get lost, and are done in part."""
 
 MUTANTS: Final[dict[str, Mutant]] = {
-    "no conflict check": Mutant(Parts(machine=NoConflictCheck), "lost update"),
-    "early reply": Mutant(Parts(machine=RepliesEarly), "I2"),
-    "begin overtakes a commit": Mutant(Parts(machine=BeginOvertakes), "I2"),
+    "no conflict check": Mutant(Parts(machine=NoConflictCheck), "lost update", BUSY),
+    "early reply": Mutant(Parts(machine=RepliesEarly), "I2", BUSY),
+    "begin overtakes a commit": Mutant(Parts(machine=BeginOvertakes), "I2", BUSY),
     "forgotten epoch": Mutant(
         Parts(machine=ForgetsTheEpoch),
         "lost update",
         FAILING_OVER._replace(thinking_shares=(0.1,), thoughts_s=(6.0,)),
     ),
     "lost fence": Mutant(Parts(machine=LosesFences), "fence", LONG._replace(fence_shares=(0.3,))),
-    "commit decided twice": Mutant(Parts(machine=DecidesTwice), "I8", LOSING_ANSWERS),
+    "commit decided twice": Mutant(Parts(machine=DecidesTwice), "I8", UNANSWERED),
     "retry answered abort": Mutant(
-        Parts(machine=RetriesAreAborted), "I8", LOSING_ANSWERS._replace(decision_memories=(4,))
+        Parts(machine=RetriesAreAborted), "I8", UNANSWERED._replace(decision_memories=(4,))
     ),
-    "invalidation ignored": Mutant(Parts(machine=IgnoresInvalidations), "I9", LOSING_ANSWERS),
+    "invalidation ignored": Mutant(
+        Parts(machine=IgnoresInvalidations),
+        "I9",
+        BUSY._replace(
+            late_message_shares=(0.05,),
+            conflict_maps=(4096,),
+            ages_ms=(900_000,),
+            pauses_s=(0.5,),
+            workloads=(("registers", "long fork"),),
+        ),
+    ),
     "silent eviction": Mutant(
         Parts(machine=ForgetsSilently), "lost update", LONG._replace(conflict_maps=(8,))
     ),
@@ -393,10 +418,14 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "issued above the ceiling": Mutant(
         Parts(machine=IssuesAboveTheCeiling),
         "I1",
-        SETTING_CLOCKS._replace(
-            fault_kinds=("clock", "clock", "cut", "cut", "crash"),
-            fault_clocks_ms=(9_000, 12_000, 3_600_000),
+        READING._replace(
+            timestamps=("world",),
+            oracle_leases_s=(10.0,),
+            fault_counts=(2, 3),
+            clock_skews_ms=(20_000,),
+            fault_kinds=("cut",),
             cut_ends=("oracle store",),
+            fault_cuts_s=(12, 18),
         ),
     ),
     "reused ceiling": Mutant(Parts(persistence=ReusesTheCeiling), "I1", FAILING_OVER),
@@ -407,15 +436,21 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "cells written unguarded": Mutant(
         Parts(persistence=WritesCellsUnguarded),
         "I9",
-        FAILING_OVER._replace(store_kinds=("shared",), oracle_stalls=(0.02,)),
+        STALLED._replace(
+            store_kinds=("shared",), oracle_stalls=(Stall(0.04, 12.0, "write_guarded"),)
+        ),
     ),
     "cells without shadow cells": Mutant(
-        Parts(patches=(Patch(persist, "cell_group", without_shadow_cells),)), "I5"
+        Parts(patches=(Patch(persist, "cell_group", without_shadow_cells),)),
+        "I5",
+        BUSY._replace(store_kinds=("file", "shared")),
     ),
     "absent taken for aborted": Mutant(
         Parts(outcomes=TakesAbsentForAborted),
         "I9",
-        LOSING_ANSWERS._replace(store_kinds=("file", "shared")),
+        SLOW_TO_WRITE._replace(
+            store_kinds=("file", "shared"), oracle_stalls=(Stall(0.03, 9.0, "write_guarded"),)
+        ),
     ),
     "zombie that answers": Mutant(
         Parts(lease=ZombieLease),
@@ -425,22 +460,30 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "lease vouched for ever": Mutant(
         Parts(lease=VouchesForEver),
         "I1",
-        FAILING_OVER._replace(timestamps=("incremental",), store_kinds=("cluster", "shared")),
+        READING._replace(
+            timestamps=("incremental",),
+            store_kinds=("cluster", "shared"),
+            oracle_leases_s=(2.0,),
+            fault_counts=(4, 6),
+            fault_kinds=("pause",),
+            fault_pauses_s=(6, 7, 8, 9),
+        ),
     ),
     "impatient standby": Mutant(
         Parts(lease=Impatient),
         "I1",
         FAILING_OVER._replace(oracle_leases_s=(10.0,), fault_pauses_s=(0.5, 3)),
     ),
-    "silence taken for abort": Mutant(Parts(outcomes=TakesSilenceForAbort), "I9", LOSING_ANSWERS),
-    "silence taken for not sent": Mutant(
-        Parts(oracle=TakesSilenceForNotSent), "I9", LOSING_ANSWERS
-    ),
+    "silence taken for abort": Mutant(Parts(outcomes=TakesSilenceForAbort), "I9", SLOW_TO_WRITE),
+    "silence taken for not sent": Mutant(Parts(oracle=TakesSilenceForNotSent), "I9", SLOW_TO_WRITE),
     "undecided left alone": Mutant(
         Parts(manager=leaves_the_undecided_alone),
         "lost append",
-        FAILING_OVER._replace(
-            store_kinds=("cluster",), oracle_stalls=(0.02,), workloads=(("appends",),)
+        STALLED._replace(
+            store_kinds=("cluster",),
+            death_shares=(0.1,),
+            oracle_stalls=(Stall(0.05, 10.0, COMMIT_TABLE),),
+            workloads=(("appends",),),
         ),
     ),
     "entry removed first": Mutant(

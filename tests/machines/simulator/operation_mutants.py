@@ -14,6 +14,7 @@ from omidpy.fate.operation import Operation
 from omidpy.fate.table.store import TableFateStore
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
+from tests.machines.simulator.store import Stall
 
 
 def _removed_by_name(self: Remove, tools: TableTools) -> Fence:
@@ -42,7 +43,7 @@ OPERATING: Final = USUAL._replace(
     compactors=(0,),
     exporters=(0,),
     operators=(2, 3),
-    operator_stalls=(0.02, 0.1),
+    operator_stalls=(Stall(0.02, 12.0), Stall(0.1, 12.0)),
     leases_s=(3.0,),
 )
 

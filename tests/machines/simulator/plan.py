@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.exporters import EXPORTERS
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
-from tests.machines.simulator.store import STORE, Chances, StoreKind
+from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
 from tso.core.settings import Settings
 
 T = TypeVar("T")
@@ -44,6 +44,9 @@ class Focus(NamedTuple):
     begin_memories: tuple[int, ...] = (64, 4096)
     oracle_leases_s: tuple[float, ...] = (2.0, 10.0)
 
+    clock_skews_ms: tuple[int, ...] = (50,)
+    """How far the clock of each host of an oracle or a client is ahead or behind at most."""
+
     # Of clients.
     pauses_s: tuple[float, ...] = (0.5,)
     """Between two transactions, on average."""
@@ -69,6 +72,7 @@ class Focus(NamedTuple):
         *("hang up", "cut", "cut", "slow", "full", "clock"),
     )
     cut_ends: tuple[str, ...] = ("oracle store", "client store", "client oracle")
+    fault_cuts_s: tuple[float, ...] = (0.5, 3, 6, 12, 18)
     fault_pauses_s: tuple[float, ...] = (0.5, 3, 9, 11, 20)
     fault_clocks_ms: tuple[int, ...] = (1, 500, 9_000, 12_000, 3_600_000)
     undisturbed_share: float = 0.3
@@ -78,9 +82,8 @@ class Focus(NamedTuple):
     late: tuple[float, ...] = (0.0, 0.002, 0.01)
     twice: tuple[float, ...] = (0.0, 0.002, 0.01)
     torn: tuple[float, ...] = (0.0, 0.1)
-    client_stalls: tuple[float, ...] = (0.0, 0.0, 0.001)
-    """Calls of the store before which a process stands still, for up to four leases of oracles."""
-    oracle_stalls: tuple[float, ...] = (0.0, 0.0, 0.001)
+    client_stalls: tuple[Stall, ...] = (Stall(), Stall(0.001))
+    oracle_stalls: tuple[Stall, ...] = (Stall(), Stall(0.001))
 
     # Who else is there, and what goes wrong with them.
     compactors: tuple[int, ...] = (0, 1, 1, 2)
@@ -97,10 +100,9 @@ class Focus(NamedTuple):
     """Of each of them."""
     other_fault_kinds: tuple[str, ...] = ("crash", "pause", "pause", "cut", "clock")
     other_pauses_s: tuple[float, ...] = (0.5, 2, 4, 11, 20)
-    compactor_stalls: tuple[float, ...] = (0.0, 0.0, 0.005)
-    """Calls before which they stand still, for up to four of their leases."""
-    exporter_stalls: tuple[float, ...] = (0.0, 0.0, 0.005)
-    operator_stalls: tuple[float, ...] = (0.0, 0.02, 0.1)
+    compactor_stalls: tuple[Stall, ...] = (Stall(), Stall(0.005, 15.0))
+    exporter_stalls: tuple[Stall, ...] = (Stall(), Stall(0.005, 15.0))
+    operator_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 12.0), Stall(0.1, 12.0))
     compaction_pauses_s: tuple[float, ...] = (3.0,)
     operator_pauses_s: tuple[float, ...] = (0.1, 0.7)
     verbs: tuple[tuple[str, ...], ...] = VERBS
@@ -172,19 +174,21 @@ class Plan(NamedTuple):
     store_kind: StoreKind
     settings: Settings
     chances: Chances
-    stalls: dict[str, float]
-    """By process: calls of the store before which it stands still."""
+    stalls: dict[str, Stall]
+    """By process."""
     faults: tuple[Fault, ...]
     oracle_lease_s: float
+    clock_skew_ms: int
     habits: Habits
     others: Others
 
     def __str__(self) -> str:
         """Say what a seed has drawn."""
-        stalls = ", ".join(f"{name} {share:g}" for name, share in self.stalls.items() if share)
+        stalls = "; ".join(f"{name} {one}" for name, one in self.stalls.items() if one.share)
         return "\n".join(
             (
-                f"a {self.store_kind} store, a lease of {self.oracle_lease_s:g} s",
+                f"a {self.store_kind} store, a lease of {self.oracle_lease_s:g} s, "
+                f"clocks within {self.clock_skew_ms} ms",
                 *map(str, (self.settings, self.chances, self.habits, self.others)),
                 f"stalls: {stalls or 'none'}",
                 *(f"  {fault}" for fault in self.faults),
@@ -228,6 +232,7 @@ class _Drawing:
             self._stalls(others, is_calm=is_calm),
             tuple(sorted(faults)),
             self._one("lease of oracles", focus.oracle_leases_s),
+            self._one("skew of clocks", focus.clock_skews_ms),
             habits._replace(death_share=0.0) if is_calm else habits,
             others,
         )
@@ -289,7 +294,7 @@ class _Drawing:
             ),
         )
 
-    def _stalls(self, others: Others, *, is_calm: bool) -> dict[str, float]:
+    def _stalls(self, others: Others, *, is_calm: bool) -> dict[str, Stall]:
         focus = self._focus
         kinds = (
             (() if is_calm else ORACLES, "oracles", focus.oracle_stalls),
@@ -329,7 +334,7 @@ class _Drawing:
                 ends = [names[end] for end in dice.choice(focus.cut_ends).split()]
                 target, other = ends if dice.random() < 0.5 else ends[::-1]
                 both = float(dice.random() < 0.5)
-                seconds = dice.choice((0.5, 3, 6, 12, 18))
+                seconds = dice.choice(focus.fault_cuts_s)
                 return Fault(at_s, kind, target, other, seconds=seconds, amount=both)
             case "slow":
                 times = dice.choice((10, 100))

@@ -70,7 +70,6 @@ from tests.machines.simulator.plan import (
 )
 from tests.machines.simulator.store import (
     CAPABILITIES,
-    LONGEST_STALL,
     Chances,
     SharedStore,
 )
@@ -263,15 +262,18 @@ class Simulation:
             self._plan.oracle_lease_s,
             parts,
         )
+        skew_ms = self._plan.clock_skew_ms
         self._clocks = {
             name: SimClock(
-                self.world, name, ahead_ms=self.world.dice("clock", name).randint(-50, 50)
+                self.world,
+                name,
+                ahead_ms=self.world.dice("clock", name).randint(-skew_ms, skew_ms),
             )
             for name in (*ORACLES, *CLIENTS, "judge")
         }
         others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS)
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
-        self._adder = Adder()
+        self._adder = Adder(self.world)
         self._records = Records()
         self._receiver = Receiver(
             self.world, is_fencing=self._others.is_fencing, trouble=self._others.trouble
@@ -296,10 +298,7 @@ class Simulation:
             self._let(self._answers, "no oracle answers at the start")
             self._do_alone(self._prepare)
             self._store.chances = self._plan.chances
-            self._store.stalls = {
-                name: (share, self._longest_stall_s(name))
-                for name, share in self._plan.stalls.items()
-            }
+            self._store.stalls = self._plan.stalls
             self._weather.late_share = self._plan.habits.late_message_share
             began_s = self.world.now_s
             for name in CLIENTS:
@@ -339,10 +338,6 @@ class Simulation:
             tuple(self.world.last_events),
             self._focus,
         )
-
-    def _longest_stall_s(self, name: str) -> float:
-        is_other = name in self._others.names()
-        return LONGEST_STALL * (self._others.lease_s if is_other else self._plan.oracle_lease_s)
 
     def _let(self, is_over: Callable[[], bool], complaint: str) -> None:
         if not self.world.run(is_over, until_s=self.world.now_s + PATIENCE_S):

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.life.heart import BEATS_PER_LEASE
@@ -52,9 +52,6 @@ CAPABILITIES: Final[Mapping[StoreKind, Capabilities]] = {
     "shared": Capabilities(process_locks=False, remote=True),
 }
 
-LONGEST_STALL: Final = 4.0
-"""In leases of whoever stands still."""
-
 PATIENCE_S: Final = 2.0
 """After which a caller who hears nothing is told that the store is unavailable."""
 
@@ -75,6 +72,18 @@ class Chances:
     """Carried out in part."""
 
 
+class Stall(NamedTuple):
+    """Before which calls a process stands still."""
+
+    share: float = 0.0
+    longest_s: float = 10.0
+    calls: str = ""
+    """Of those alone that have this in their name, which tells what is done to which table."""
+
+    def __str__(self) -> str:
+        return f"{self.share:g} of {self.calls or 'all'} calls, up to {self.longest_s:g} s"
+
+
 class SharedStore:
     """What all processes share."""
 
@@ -86,8 +95,8 @@ class SharedStore:
         self.memory = MemoryStore()
         self.chances = Chances()
         self.is_full = False
-        self.stalls: dict[str, tuple[float, float]] = {}
-        """By process: calls before which it stands still, and for how many seconds at most."""
+        self.stalls: Mapping[str, Stall] = {}
+        """Before which calls a process stands still, by its name."""
         self.holders: dict[str, Process] = {}
         """Who holds which lock."""
         self._deleted: set[tuple[object, ...]] = set()
@@ -190,7 +199,7 @@ class SimStore:
         shared, process = self._shared, self._process
         world, weather, chances = shared.world, shared.weather, shared.chances
         program = world.program
-        self._perhaps_stand_still(program)
+        self._perhaps_stand_still(name, program)
         world.note(f"{process.name} {name}")
         world.counts["store calls"] += 1
         if weather.held_up_s(process.name, STORE):
@@ -240,14 +249,13 @@ class SimStore:
             raise result
         return result
 
-    def _perhaps_stand_still(self, program: Program) -> None:
+    def _perhaps_stand_still(self, name: str, program: Program) -> None:
         shared, process = self._shared, self._process
-        share, longest_s = shared.stalls.get(process.name, (0.0, 0.0))
-        dice = process.dice("stalls")
-        if dice.random() < share:
+        stall, dice = shared.stalls.get(process.name), process.dice("stalls")
+        if stall is not None and stall.calls in name and dice.random() < stall.share:
             shared.world.counts["stalls before a call"] += 1
-            seconds = dice.uniform(0.1, 1.0) * longest_s
-            shared.world.note(f"{process.name} stands still for {seconds:.1f} s")
+            seconds = dice.uniform(0.1, 1.0) * stall.longest_s
+            shared.world.note(f"{process.name} stands still for {seconds:.1f} s before {name}")
             process.paused_until_s = max(process.paused_until_s, shared.world.now_s + seconds)
             program.sleep(0)
 
@@ -269,14 +277,16 @@ class SimStore:
         is_write = name in ("create_table", "drop_table") or name.startswith("set_")
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._call(name, lambda: method(*args, **kwargs), is_write=is_write)
+            title = f"{name} {args[0]}" if args and isinstance(args[0], str) else name
+            return self._call(title, lambda: method(*args, **kwargs), is_write=is_write)
 
         return call
 
     def scan(self, *args: Any, **kwargs: Any) -> Iterator[list[Row]]:
         """Yield pages, each by a call of its own."""
         pages = self._shared.memory.scan(*args, **kwargs)
-        while (page := self._call("scan", lambda: next(pages, None))) is not None:
+        title = f"scan {args[0]}"
+        while (page := self._call(title, lambda: next(pages, None))) is not None:
             yield page
 
     # -- writes ----------------------------------------------------------------------------------
