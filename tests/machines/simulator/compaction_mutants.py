@@ -107,6 +107,15 @@ COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
     "pruned up to the watermark": Mutant(
         Parts(compaction=PrunesToTheWatermark), "stale read", COMPACTING
     ),
-    "one claim suffices": Mutant(Parts(compaction=ClaimsOfOneSuffice), "I8", COMPACTING),
+    "one claim suffices": Mutant(
+        Parts(compaction=ClaimsOfOneSuffice),
+        "I8",
+        COMPACTING._replace(
+            compactors=(2,),
+            compaction_pauses_s=(0.3,),
+            compactor_stalls=(Stall(0.03, 4.0),),
+            post_commits=(("none",),),
+        ),
+    ),
 }
 """By name."""

@@ -50,7 +50,9 @@ EXPORTING: Final = USUAL._replace(
 
 EXPORT_MUTANTS: Final[dict[str, Mutant]] = {
     "refusal taken for delivered": Mutant(
-        Parts(patches=(Patch(Delivery, "_send", takes_refusals_for_deliveries),)), "E1", EXPORTING
+        Parts(patches=(Patch(Delivery, "_send", takes_refusals_for_deliveries),)),
+        "E1",
+        EXPORTING._replace(pauses_s=(1.0,), troubles=(0.3,)),
     ),
     "removed taken for never written": Mutant(
         Parts(

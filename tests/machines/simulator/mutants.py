@@ -327,8 +327,11 @@ def leaves_the_undecided_alone(*arguments: Any, **options: Any) -> TransactionMa
     return manager
 
 
-BUSY: Final = ALONE._replace(calm_share=1.0, pauses_s=(0.05,), thinking_shares=(0.0,))
-"""Nothing goes wrong, and there is much to do."""
+QUIET: Final = ALONE._replace(calm_share=1.0, thinking_shares=(0.0,))
+"""Nothing goes wrong."""
+
+BUSY: Final = QUIET._replace(pauses_s=(0.05,))
+"""The same, and there is much to do."""
 
 TROUBLED: Final = BUSY._replace(calm_share=0.0, undisturbed_share=1.0, fault_counts=(2, 3, 4))
 
@@ -387,13 +390,19 @@ DISTURBED: Final = TROUBLED._replace(
 """A store whose calls get lost, and are done in part."""
 
 MUTANTS: Final[dict[str, Mutant]] = {
-    "no conflict check": Mutant(Parts(machine=NoConflictCheck), "lost update", BUSY),
-    "early reply": Mutant(Parts(machine=RepliesEarly), "I2", BUSY),
-    "begin overtakes a commit": Mutant(Parts(machine=BeginOvertakes), "I2", BUSY),
+    "no conflict check": Mutant(Parts(machine=NoConflictCheck), "lost update", QUIET),
+    "early reply": Mutant(Parts(machine=RepliesEarly), "I2", QUIET),
+    "begin overtakes a commit": Mutant(Parts(machine=BeginOvertakes), "I2", QUIET),
     "forgotten epoch": Mutant(
         Parts(machine=ForgetsTheEpoch),
         "lost update",
-        FAILING_OVER._replace(thinking_shares=(0.1,), thoughts_s=(6.0,)),
+        FAILING_OVER._replace(
+            fault_kinds=("crash",),
+            conflict_maps=(4096,),
+            ages_ms=(900_000,),
+            thinking_shares=(0.1,),
+            thoughts_s=(8.0,),
+        ),
     ),
     "lost fence": Mutant(Parts(machine=LosesFences), "fence", LONG._replace(fence_shares=(0.3,))),
     "commit decided twice": Mutant(Parts(machine=DecidesTwice), "I8", UNANSWERED),
@@ -428,9 +437,20 @@ MUTANTS: Final[dict[str, Mutant]] = {
             fault_cuts_s=(12, 18),
         ),
     ),
-    "reused ceiling": Mutant(Parts(persistence=ReusesTheCeiling), "I1", FAILING_OVER),
+    "reused ceiling": Mutant(
+        Parts(persistence=ReusesTheCeiling),
+        "I1",
+        FAILING_OVER._replace(timestamps=("incremental",), fault_kinds=("crash",), pauses_s=(0.2,)),
+    ),
     "watermark before durability": Mutant(
-        Parts(persistence=WatermarkFirst), "I4", DISTURBED._replace(conflict_maps=(8,))
+        Parts(persistence=WatermarkFirst),
+        "I4",
+        STALLED._replace(
+            conflict_maps=(8,),
+            oracle_stalls=(Stall(0.2, 0.5, "write"),),
+            thinking_shares=(0.05,),
+            thoughts_s=(1.0,),
+        ),
     ),
     "torn batch accepted": Mutant(Parts(persistence=TakesTornForWhole), "I2", DISTURBED),
     "cells written unguarded": Mutant(
@@ -443,7 +463,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "cells without shadow cells": Mutant(
         Parts(patches=(Patch(persist, "cell_group", without_shadow_cells),)),
         "I5",
-        BUSY._replace(store_kinds=("file", "shared")),
+        QUIET._replace(store_kinds=("file", "shared")),
     ),
     "absent taken for aborted": Mutant(
         Parts(outcomes=TakesAbsentForAborted),
@@ -472,7 +492,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "impatient standby": Mutant(
         Parts(lease=Impatient),
         "I1",
-        FAILING_OVER._replace(oracle_leases_s=(10.0,), fault_pauses_s=(0.5, 3)),
+        READING._replace(timestamps=("incremental",), oracle_leases_s=(10.0,), fault_counts=(0,)),
     ),
     "silence taken for abort": Mutant(Parts(outcomes=TakesSilenceForAbort), "I9", SLOW_TO_WRITE),
     "silence taken for not sent": Mutant(Parts(oracle=TakesSilenceForNotSent), "I9", SLOW_TO_WRITE),

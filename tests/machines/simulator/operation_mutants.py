@@ -11,7 +11,7 @@ from typing import Final
 from omidpy.admin.table_steps import Fence, ForgetClaims, Remove, TableTools
 from omidpy.errors import NoSuchTable
 from omidpy.fate.operation import Operation
-from omidpy.fate.table.store import TableFateStore
+from omidpy.fate.table.store import FATE_TABLE, TableFateStore
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
@@ -40,22 +40,41 @@ def _written_by_the_deposed(self: TableFateStore, old: Operation, new: Operation
 
 
 OPERATING: Final = USUAL._replace(
+    calm_share=1.0,
+    pauses_s=(5.0,),
     compactors=(0,),
     exporters=(0,),
-    operators=(2, 3),
-    operator_stalls=(Stall(0.02, 12.0), Stall(0.1, 12.0)),
+    operators=(3,),
+    operator_pauses_s=(0.1,),
+    operator_stalls=(Stall(0.02, 6.0),),
+    other_fault_counts=(0,),
     leases_s=(3.0,),
 )
+"""Operators who are taken for dead again and again, and go on."""
 
 OPERATION_MUTANTS: Final[dict[str, Mutant]] = {
     "removed by name": Mutant(
-        Parts(patches=(Patch(Remove, "do", _removed_by_name),)), "E3", OPERATING
+        Parts(patches=(Patch(Remove, "do", _removed_by_name),)),
+        "E3",
+        OPERATING._replace(
+            verbs=(("put", "put", "create", "make", "drop"),),
+            operator_stalls=(Stall(0.5, 10.0, "drop_table"),),
+        ),
     ),
     "next table made unfenced": Mutant(
-        Parts(patches=(Patch(Fence, "do", _unfenced),)), "E3", OPERATING
+        Parts(patches=(Patch(Fence, "do", _unfenced),)),
+        "E3",
+        OPERATING._replace(
+            verbs=(("put", "put", "put", "create", "truncate"),), operator_stalls=(Stall(),)
+        ),
     ),
     "operation written by the deposed": Mutant(
-        Parts(patches=(Patch(TableFateStore, "swap", _written_by_the_deposed),)), "E3", OPERATING
+        Parts(patches=(Patch(TableFateStore, "swap", _written_by_the_deposed),)),
+        "E3",
+        OPERATING._replace(
+            verbs=(("create", "drop"),),
+            operator_stalls=(Stall(0.1, 10.0, f"check_and_mutate {FATE_TABLE}"),),
+        ),
     ),
 }
 """The product with a guard taken out, by name."""

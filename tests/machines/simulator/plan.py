@@ -187,7 +187,7 @@ class Plan(NamedTuple):
         stalls = "; ".join(f"{name} {one}" for name, one in self.stalls.items() if one.share)
         return "\n".join(
             (
-                f"a {self.store_kind} store, a lease of {self.oracle_lease_s:g} s, "
+                f"a {self.store_kind} store, a lease of {self.oracle_lease_s:g} s",
                 f"clocks within {self.clock_skew_ms} ms",
                 *map(str, (self.settings, self.chances, self.habits, self.others)),
                 f"stalls: {stalls or 'none'}",

@@ -73,7 +73,7 @@ from tests.machines.simulator.store import (
     Chances,
     SharedStore,
 )
-from tests.machines.simulator.watch import Watch
+from tests.machines.simulator.watch import Sought, Watch, name_of
 from tests.machines.simulator.world import Process, Program, SimClock, World
 from tso.core.machine import Machine
 from tso.durable.lease import Lease
@@ -162,22 +162,25 @@ class Mutant(NamedTuple):
 
     def is_found(self, seed: int) -> bool:
         """Say whether a seed finds it, by its name."""
-        findings = simulate(seed, self.parts, self.focus).findings
-        return self.finding in {one.partition(":")[0] for one in findings}
+        report = simulate(seed, self.parts, self.focus, until_found=self.finding)
+        return self.finding in map(name_of, report.findings)
 
 
-def simulate(seed: int, parts: Parts = PRODUCT, focus: Focus = USUAL) -> Report:
+def simulate(
+    seed: int, parts: Parts = PRODUCT, focus: Focus = USUAL, *, until_found: str | None = None
+) -> Report:
     """Run one seed.
 
     Args:
         seed: Which.
         parts: What the world is made of.
         focus: What the seed draws its plan from.
+        until_found: Go no further once this is found.
     """
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        simulation = Simulation(seed, parts, focus)
+        simulation = Simulation(seed, parts, focus, until_found)
         with (
             chance_of(simulation.world),
             without_threads(),
@@ -242,7 +245,7 @@ class _PausesOf:
 class Simulation:
     """One world, from its first event to its judgement."""
 
-    def __init__(self, seed: int, parts: Parts, focus: Focus) -> None:
+    def __init__(self, seed: int, parts: Parts, focus: Focus, until_found: str | None) -> None:
         self.world = World(seed)
         self._seed = seed
         self._parts = parts
@@ -250,7 +253,7 @@ class Simulation:
         self._plan = drawn_plan(seed, focus)
         self._others = self._plan.others
         forgets = self._plan.settings.decision_memory < FEW_DECISIONS
-        self._watch = Watch(self.world, forgets_decisions=forgets)
+        self._watch = Watch(self.world, forgets_decisions=forgets, until_found=until_found)
         self._weather = Weather(self.world)
         self._network = Network(self.world, self._weather)
         self._store = SharedStore(self.world, self._weather, self._watch, self._plan.store_kind)
@@ -323,6 +326,8 @@ class Simulation:
             for anomaly in check(self._workloads, history):
                 self._watch.found(f"{anomaly.name}: {anomaly.explanation}")
             self._count(history)
+        except Sought:
+            return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             self._watch.found(f"error: {type(error).__name__}: {error}")
 

@@ -50,17 +50,30 @@ MAX_FRAME_BYTES: Final = 1024 * 1024
 MAX_FINDINGS: Final = 20
 
 
+class Sought(Exception):
+    """What was looked for is found."""
+
+
+def name_of(finding: str) -> str:
+    """Return what is before the colon."""
+    return finding.partition(":")[0]
+
+
 class Watch:
     """Everything that is known of one store, over all instances of its oracle."""
 
-    def __init__(self, world: World, *, forgets_decisions: bool = False) -> None:
+    def __init__(
+        self, world: World, *, forgets_decisions: bool = False, until_found: str | None = None
+    ) -> None:
         """Begin with nothing.
 
         Args:
             world: Where it is.
             forgets_decisions: Oracles remember so few that a commit which is asked for anew, by who
                 does not say that he asks again, may be refused though it was done.
+            until_found: End the world once this is found.
         """
+        self._until_found = until_found
         self.world = world
         self._forgets_decisions = forgets_decisions
         self.findings: list[str] = []
@@ -88,6 +101,8 @@ class Watch:
         self.world.note(f"FOUND {what}")
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(what)
+        if name_of(what) == self._until_found:
+            self.world.error = self.world.error or Sought()
 
     # -- what becomes durable --------------------------------------------------------------------
 
