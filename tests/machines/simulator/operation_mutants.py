@@ -72,8 +72,8 @@ OPERATION_MUTANTS: Final[dict[str, Mutant]] = {
         Parts(patches=(Patch(TableFateStore, "swap", _written_by_the_deposed),)),
         "E3",
         OPERATING._replace(
-            verbs=(("create", "drop"),),
-            operator_stalls=(Stall(0.1, 10.0, f"check_and_mutate {FATE_TABLE}"),),
+            verbs=(("create", "drop", "make"),),
+            operator_stalls=(Stall(0.05, 12.0, f"get {FATE_TABLE}"),),
         ),
     ),
 }

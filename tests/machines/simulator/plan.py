@@ -18,7 +18,7 @@ from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.exporters import EXPORTERS
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
-from tso.core.settings import Settings
+from tso.core.settings import Settings, TimestampMode
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Focus(NamedTuple):
     store_kinds: tuple[StoreKind, ...] = ("cluster", "cluster", "file", "shared")
 
     # Of oracles.
-    timestamps: tuple[str, ...] = ("world", "world", "incremental")
+    timestamps: tuple[TimestampMode, ...] = ("world", "world", "incremental")
     conflict_maps: tuple[int, ...] = (8, 64, 4096)
     ages_ms: tuple[int, ...] = (5_000, 20_000, 900_000)
     decision_memories: tuple[int, ...] = (4, 4096)
