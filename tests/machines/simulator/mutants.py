@@ -362,6 +362,15 @@ READING: Final = TROUBLED._replace(
 )
 """Transactions that begin and write nothing."""
 
+DEPOSED: Final = READING._replace(
+    timestamps=("incremental",),
+    oracle_leases_s=(2.0,),
+    fault_counts=(4, 6),
+    fault_kinds=("pause",),
+    fault_pauses_s=(6, 7, 8, 9),
+)
+"""Oracles that go on when another has taken over, and are asked for timestamps."""
+
 LONG: Final = BUSY._replace(thinking_shares=(0.05, 0.1), thoughts_s=(4.0,))
 """Transactions that take seconds, beside others."""
 
@@ -414,11 +423,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "invalidation ignored": Mutant(
         Parts(machine=IgnoresInvalidations),
         "I9",
-        BUSY._replace(
-            late_message_shares=(0.05,),
+        QUIET._replace(
+            late_message_shares=(0.1,),
             conflict_maps=(4096,),
             ages_ms=(900_000,),
-            pauses_s=(0.5,),
             workloads=(("registers", "long fork"),),
         ),
     ),
@@ -474,23 +482,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
             store_kinds=("file", "shared"), oracle_stalls=(Stall(0.03, 9.0, "write_guarded"),)
         ),
     ),
-    "zombie that answers": Mutant(
-        Parts(lease=ZombieLease),
-        "I1",
-        FAILING_OVER._replace(timestamps=("incremental",), store_kinds=("cluster", "shared")),
-    ),
-    "lease vouched for ever": Mutant(
-        Parts(lease=VouchesForEver),
-        "I1",
-        READING._replace(
-            timestamps=("incremental",),
-            store_kinds=("cluster", "shared"),
-            oracle_leases_s=(2.0,),
-            fault_counts=(4, 6),
-            fault_kinds=("pause",),
-            fault_pauses_s=(6, 7, 8, 9),
-        ),
-    ),
+    "zombie that answers": Mutant(Parts(lease=ZombieLease), "I1", DEPOSED),
+    "lease vouched for ever": Mutant(Parts(lease=VouchesForEver), "I1", DEPOSED),
     "impatient standby": Mutant(
         Parts(lease=Impatient),
         "I1",
