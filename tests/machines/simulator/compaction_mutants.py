@@ -102,7 +102,9 @@ COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
     "claimed unhealed": Mutant(Parts(range_pass=ClaimsUnhealed), "I8", COMPACTING),
     "last row left out": Mutant(Parts(range_pass=LeavesTheLastRowOut), "fsck", COMPACTING),
     "newest timestamp taken for the watermark": Mutant(
-        Parts(compaction=UsesNowForTheWatermark), "fsck", COMPACTING
+        Parts(compaction=UsesNowForTheWatermark),
+        "fsck",
+        COMPACTING._replace(thinking_shares=(0.1,), thoughts_s=(4.0,), compaction_pauses_s=(0.5,)),
     ),
     "pruned up to the watermark": Mutant(
         Parts(compaction=PrunesToTheWatermark), "stale read", COMPACTING

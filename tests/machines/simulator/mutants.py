@@ -6,7 +6,7 @@ A mutant of the machine decides every request by itself, in Python, where it can
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import structs
 
@@ -19,7 +19,7 @@ from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, TableId, Timestamp
 from omidpy.oracle.base import AbortReason
 from omidpy.oracle.tcp import TcpOracle
-from omidpy.storage.base import CellGroup, Condition
+from omidpy.storage.base import CellGroup, Condition, ProcessLock
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
@@ -56,6 +56,16 @@ class NoConflictCheck(_Machine):
         super()._decide(
             ticket, structs.replace(request, cell_ids=()), client, is_certain=is_certain
         )
+
+
+class ChecksOneCell(_Machine):
+    """Looks for conflicts of the first cell alone."""
+
+    def _decide(
+        self, ticket: Any, request: CommitRequest, client: int, *, is_certain: bool = True
+    ) -> None:
+        first = structs.replace(request, cell_ids=request.cell_ids[:1])
+        super()._decide(ticket, first, client, is_certain=is_certain)
 
 
 class RepliesEarly(_Machine):
@@ -252,6 +262,20 @@ class VouchesForEver(Lease):
         return float("inf")
 
 
+class OpensLockedFiles(Lease):
+    """Does not ask for the lock of the file."""
+
+    def try_acquire(self) -> str | None:
+        """Take what is written there for all there is."""
+        self._lock = cast("ProcessLock", _NoLock())
+        return super().try_acquire()
+
+
+class _NoLock:
+    def release(self) -> None:
+        """Have nothing to give back."""
+
+
 class Impatient(Lease):
     """Takes a lease over that stood still for a second."""
 
@@ -278,6 +302,18 @@ class TakesAbsentForAborted(OutcomeFinder):
         if witness is not None and self._witness_state(witness) == (None, False):
             return Aborted()
         return super()._ask(start_ts, witness, *arguments)
+
+
+class LeavesACellOut(TcpOracle):
+    """Has one cell less checked than was written."""
+
+    def commit(self, start_ts: Any, cell_ids: Any, *arguments: Any, **options: Any) -> Any:
+        """Leave the first one out."""
+        return super().commit(start_ts, list(cell_ids)[1:], *arguments, **options)
+
+    def commit_cells(self, start_ts: Any, cell_ids: Any, *arguments: Any) -> Any:
+        """Do the same."""
+        return super().commit_cells(start_ts, list(cell_ids)[1:], *arguments)
 
 
 class TakesSilenceForNotSent(TcpOracle):
@@ -400,6 +436,13 @@ DISTURBED: Final = TROUBLED._replace(
 
 MUTANTS: Final[dict[str, Mutant]] = {
     "no conflict check": Mutant(Parts(machine=NoConflictCheck), "lost update", QUIET),
+    "one cell checked": Mutant(Parts(machine=ChecksOneCell), "lost update", QUIET),
+    "cell left out of the write set": Mutant(Parts(oracle=LeavesACellOut), "lost update", QUIET),
+    "lock of a file ignored": Mutant(
+        Parts(lease=OpensLockedFiles),
+        "I1",
+        READING._replace(store_kinds=("file",), timestamps=("incremental",), fault_counts=(0,)),
+    ),
     "early reply": Mutant(Parts(machine=RepliesEarly), "I2", QUIET),
     "begin overtakes a commit": Mutant(Parts(machine=BeginOvertakes), "I2", QUIET),
     "forgotten epoch": Mutant(
