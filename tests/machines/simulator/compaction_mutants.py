@@ -94,6 +94,7 @@ COMPACTING: Final = USUAL._replace(
     compactor_stalls=(Stall(), Stall(0.01, 15.0)),
     post_commits=(("none",), ("sync", "none")),
 )
+"""Much that clients have left to be healed, and compactions all the time."""
 
 COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
     "watermark read behind the pass": Mutant(

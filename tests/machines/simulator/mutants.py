@@ -370,6 +370,7 @@ BUSY: Final = QUIET._replace(pauses_s=(0.05,))
 """The same, and there is much to do."""
 
 TROUBLED: Final = BUSY._replace(calm_share=0.0, undisturbed_share=1.0, fault_counts=(2, 3, 4))
+"""Processes of which something goes wrong, on a store of which nothing does."""
 
 FAILING_OVER: Final = TROUBLED._replace(
     oracle_leases_s=(2.0,),
