@@ -104,8 +104,17 @@ COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
     "last row left out": Mutant(Parts(range_pass=LeavesTheLastRowOut), "fsck", COMPACTING),
     "newest timestamp taken for the watermark": Mutant(
         Parts(compaction=UsesNowForTheWatermark),
-        "fsck",
-        COMPACTING._replace(thinking_shares=(0.1,), thoughts_s=(4.0,), compaction_pauses_s=(0.5,)),
+        "lost append",
+        COMPACTING._replace(
+            calm_share=1.0,
+            thinking_shares=(0.03,),
+            thoughts_s=(3.0,),
+            compaction_pauses_s=(0.2,),
+            compactor_stalls=(Stall(),),
+            other_fault_counts=(0,),
+            pauses_s=(0.2,),
+            workloads=(("appends",),),
+        ),
     ),
     "pruned up to the watermark": Mutant(
         Parts(compaction=PrunesToTheWatermark), "stale read", COMPACTING
