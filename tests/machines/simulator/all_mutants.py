@@ -27,7 +27,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
 }
 
 MOST_SEEDS: Final = 120
-"""In so many a mutant must be found: one that every sixteenth seed finds is missed once in 2,300."""
+"""In so many a mutant must be found: of one that each 16th seed finds, 1 of 2,300 rows has none."""
 BETWEEN_WINDOWS: Final = 1000
 
 
