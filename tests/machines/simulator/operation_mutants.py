@@ -10,8 +10,6 @@ from typing import Final
 
 from omidpy.admin.table_steps import Fence, ForgetClaims, Remove, TableTools
 from omidpy.errors import NoSuchTable
-from omidpy.fate.operation import Operation
-from omidpy.fate.table.store import FATE_TABLE, TableFateStore
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
@@ -28,15 +26,6 @@ def _unfenced(self: Fence, tools: TableTools) -> ForgetClaims:
     """Let those commit who wrote an earlier table of the name."""
     del tools
     return ForgetClaims(self.table, self.renewal)
-
-
-_swap = TableFateStore.swap
-
-
-def _written_by_the_deposed(self: TableFateStore, old: Operation, new: Operation) -> bool:
-    """Write over whatever somebody else has written meanwhile."""
-    found = self.read(old.id)
-    return found is not None and _swap(self, found, new)
 
 
 OPERATING: Final = USUAL._replace(
@@ -66,14 +55,6 @@ OPERATION_MUTANTS: Final[dict[str, Mutant]] = {
         "E3",
         OPERATING._replace(
             verbs=(("put", "put", "put", "create", "truncate"),), operator_stalls=(Stall(),)
-        ),
-    ),
-    "operation written by the deposed": Mutant(
-        Parts(patches=(Patch(TableFateStore, "swap", _written_by_the_deposed),)),
-        "E3",
-        OPERATING._replace(
-            verbs=(("create", "drop", "make"),),
-            operator_stalls=(Stall(0.05, 12.0, f"get {FATE_TABLE}"),),
         ),
     ),
 }
