@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from omidpy.base import pauses
+from tests.machines.simulator.plan import ALONE, USUAL, Focus, drawn_plan
 from tests.machines.simulator.simulation import simulate
 from tests.machines.simulator.world import SimClock, World
 
@@ -34,10 +35,10 @@ NEW_WITH_OTHERS: Final = 25
 NIGHTLY_COUNT: Final = 20_000
 
 
-def _run(seeds: range, *, with_others: bool = False) -> Counter[str]:
+def _run(seeds: range, focus: Focus = ALONE) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
-        report = simulate(seed, with_others=with_others)
+        report = simulate(seed, focus=focus)
         assert not report.findings, report
         counts += report.counts
     return counts
@@ -70,7 +71,7 @@ def test_new_seeds_find_nothing() -> None:
 def test_new_seeds_with_others_find_nothing() -> None:
     """Who compacts and who exports, some of them in another one's place."""
     first = _first_of_the_day(NEW_WITH_OTHERS)
-    counts = _run(range(first, first + NEW_WITH_OTHERS), with_others=True)
+    counts = _run(range(first, first + NEW_WITH_OTHERS), USUAL)
     for what in ("compactions done", "cells healed", "entries pruned", "entries exported"):
         assert counts[what] > NEW_WITH_OTHERS, what
     for what in ("compactions", "exports"):
@@ -78,11 +79,11 @@ def test_new_seeds_with_others_find_nothing() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("with_others", [False, True])
-def test_many_new_seeds_find_nothing(*, with_others: bool) -> None:
+@pytest.mark.parametrize("focus", [ALONE, USUAL], ids=["alone", "usual"])
+def test_many_new_seeds_find_nothing(focus: Focus) -> None:
     """For some hours."""
     first = _first_of_the_day(NIGHTLY_COUNT)
-    _run(range(first, first + NIGHTLY_COUNT), with_others=with_others)
+    _run(range(first, first + NIGHTLY_COUNT), focus)
 
 
 def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> None:
@@ -98,13 +99,13 @@ def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> No
     assert world.now_s == process.paused_until_s
 
 
-@pytest.mark.parametrize("with_others", [False, True])
+@pytest.mark.parametrize("name", ["ALONE", "USUAL"])
 @pytest.mark.parametrize("seed", [4, 5, 6])
-def test_a_seed_gives_the_same_hash_in_another_process(seed: int, *, with_others: bool) -> None:
+def test_a_seed_gives_the_same_hash_in_another_process(seed: int, name: str) -> None:
     """A failure can be had again, whatever the hashes of strings are there."""
     command = (
-        "from tests.machines.simulator.simulation import simulate as s; "
-        f"print(s({seed}, with_others={with_others}).digest)"
+        "from tests.machines.simulator import plan, simulation; "
+        f"print(simulation.simulate({seed}, focus=plan.{name}).digest)"
     )
     elsewhere = subprocess.run(
         [sys.executable, "-c", command],
@@ -113,13 +114,48 @@ def test_a_seed_gives_the_same_hash_in_another_process(seed: int, *, with_others
         text=True,
         check=True,
     ).stdout.strip()
-    digests = [simulate(one, with_others=with_others).digest for one in (seed, seed + 1)]
+    focus = {"ALONE": ALONE, "USUAL": USUAL}[name]
+    digests = [simulate(one, focus=focus).digest for one in (seed, seed + 1)]
     assert digests[0] == elsewhere != digests[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_who_else_is_there_shifts_nothing_in_a_plan(seed: int) -> None:
+    """Else every actor that is added would give all seeds another meaning."""
+    plan = drawn_plan(seed, ALONE)
+    crowded = drawn_plan(seed, ALONE._replace(exporters=(2,), operators=(3,)))
+    added = set(crowded.others.names())
+    assert added
+    assert crowded.settings == plan.settings
+    assert crowded.habits == plan.habits
+    known = [one for one in crowded.faults if added.isdisjoint((one.target, one.other))]
+    assert known == list(plan.faults)
+    assert {name: one for name, one in crowded.stalls.items() if name not in added} == plan.stalls
+
+
+def test_dice_of_one_process_leave_those_of_others_alone() -> None:
+    """However often it throws them, and how many of its name there are."""
+    draws: set[tuple[float, ...]] = set()
+    for count in range(3):
+        world = World(seed=1)
+        clock = SimClock(world, "here", ahead_ms=0)
+        for _ in range(count):
+            process = world.process("one", clock)
+            process.dice("pauses").random()
+            process.dice("deaths").random()
+        other = world.process("other", clock)
+        draws.add(tuple(other.dice("pauses").random() for _ in range(3)))
+    assert len(draws) == 1
+    world = World(seed=1)
+    first, second = (world.process("one", clock) for _ in range(2))
+    assert first.dice("pauses").random() != second.dice("pauses").random()
 
 
 def test_pauses_of_a_run_come_from_its_seed() -> None:
     """They were drawn from the system once, and few seeds are long enough to notice."""
     before = pauses.dice
-    digests = {simulate(6).digest for _ in range(2)}  # a client's pause decides what it reads
+    digests = {
+        simulate(6, focus=ALONE).digest for _ in range(2)
+    }  # a client's pause decides what it reads
     assert len(digests) == 1
     assert pauses.dice is before

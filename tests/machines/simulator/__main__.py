@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.machines.simulator.plan import ALONE, USUAL
 from tests.machines.simulator.simulation import simulate
 
 
@@ -23,7 +24,7 @@ def main() -> int:
     counts: Counter[str] = Counter()
     began_s = time.monotonic()
     for seed in range(chosen.first, chosen.first + chosen.seeds):
-        report = simulate(seed, with_others=not chosen.alone)
+        report = simulate(seed, focus=ALONE if chosen.alone else USUAL)
         counts += report.counts
         counts["seeds"] += 1
         counts["simulated seconds"] += round(report.simulated_s)

@@ -18,7 +18,9 @@ from compactor.tables.ownership import TableStanding
 from omidpy.facts.commit_table import read_low_watermark
 from omidpy.facts.watermarks import Claim
 from omidpy.model import Timestamp
-from tests.machines.simulator.simulation import Parts
+from tests.machines.simulator.plan import USUAL
+from tests.machines.simulator.simulation import Mutant, Parts
+from tests.machines.simulator.store import Stall
 
 # -- passes ----------------------------------------------------------------------------------------
 
@@ -83,12 +85,55 @@ class ClaimsOfOneSuffice(Compaction):
         return Timestamp(max((one.watermark for one in claims), default=0))
 
 
-COMPACTION_MUTANTS: Final[dict[str, Parts]] = {
-    "watermark read behind the pass": Parts(range_pass=ReadsTheWatermarkLate),
-    "claimed unhealed": Parts(range_pass=ClaimsUnhealed),
-    "last row left out": Parts(range_pass=LeavesTheLastRowOut),
-    "newest timestamp taken for the watermark": Parts(compaction=UsesNowForTheWatermark),
-    "pruned up to the watermark": Parts(compaction=PrunesToTheWatermark),
-    "one claim suffices": Parts(compaction=ClaimsOfOneSuffice),
+COMPACTING: Final = USUAL._replace(
+    compactors=(1, 2),
+    exporters=(0,),
+    operators=(0,),
+    young_ms=(2_000,),
+    compaction_pauses_s=(0.5, 2.0),
+    compactor_stalls=(Stall(), Stall(0.01, 15.0)),
+    post_commits=(("none",), ("sync", "none")),
+)
+"""Much that clients have left to be healed, and compactions all the time."""
+
+COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
+    "watermark read behind the pass": Mutant(
+        Parts(range_pass=ReadsTheWatermarkLate), "I8", COMPACTING
+    ),
+    "claimed unhealed": Mutant(Parts(range_pass=ClaimsUnhealed), "I8", COMPACTING),
+    "last row left out": Mutant(Parts(range_pass=LeavesTheLastRowOut), "fsck", COMPACTING),
+    "newest timestamp taken for the watermark": Mutant(
+        Parts(compaction=UsesNowForTheWatermark),
+        "lost append",
+        COMPACTING._replace(
+            calm_share=1.0,
+            thinking_shares=(0.03,),
+            thoughts_s=(3.0,),
+            compaction_pauses_s=(0.2,),
+            compactor_stalls=(Stall(),),
+            other_fault_counts=(0,),
+            pauses_s=(0.2,),
+            workloads=(("appends",),),
+        ),
+    ),
+    "pruned up to the watermark": Mutant(
+        Parts(compaction=PrunesToTheWatermark), "stale read", COMPACTING
+    ),
+    "one claim suffices": Mutant(
+        Parts(compaction=ClaimsOfOneSuffice),
+        "I8",
+        COMPACTING._replace(
+            calm_share=0.0,
+            fault_counts=(0,),
+            undisturbed_share=0.0,
+            lost=(0.03,),
+            unheard=(0.03,),
+            compactors=(2,),
+            compaction_pauses_s=(0.3,),
+            compactor_stalls=(Stall(),),
+            other_fault_counts=(0,),
+            post_commits=(("none",),),
+        ),
+    ),
 }
 """By name."""

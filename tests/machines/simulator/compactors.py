@@ -88,9 +88,11 @@ class Compactor:
         store: SimStore,
         lease_s: float,
         *,
+        pause_s: float = 3.0,
         compaction: type[Compaction] = Compaction,
         range_pass: type[RangePass] = RangePass,
     ) -> None:
+        self._pause_s = pause_s
         self._compaction = compaction
         self._range_pass = range_pass
         self._world = world
@@ -101,7 +103,7 @@ class Compactor:
     def work(self, dice: random.Random, until_s: float) -> None:
         """Compact until it is late."""
         while self._world.now_s < until_s:
-            self._world.program.sleep(dice.expovariate(1 / 3.0))
+            self._world.program.sleep(dice.expovariate(1 / self._pause_s))
             options = Options(
                 grace_s=dice.choice((0.0, 3.0, 10.0)),
                 invalidation_grace_s=dice.choice((None, LATEST_WRITE_S)),

@@ -44,11 +44,12 @@ UNKNOWN: Final = "unknown"
 class Adder:
     """What clients have added, and what they were told."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self._world = world
         self.told: dict[int, str] = {}
 
-    def add(self, tm: TransactionManager, dice: random.Random) -> None:
-        """Add one entry."""
+    def add(self, tm: TransactionManager, dice: random.Random, think: Callable[[], object]) -> None:
+        """Add one entry; `think` lets time pass before it is committed."""
         value = len(self.told)
         self.told[value] = UNKNOWN
         is_asked = False
@@ -56,6 +57,7 @@ class Adder:
             queue = ExportQueue.open(tm, QUEUE)
             with tm.begin() as tx:
                 queue.add(tx, dice.choice(KEYS), value)
+                think()
                 is_asked = True
         except TransactionAborted:
             self.told[value] = ABORTED
@@ -65,6 +67,8 @@ class Adder:
             return
         else:
             self.told[value] = COMMITTED
+        finally:
+            self._world.counts[f"entries added, told {self.told[value]}"] += 1
 
 
 class Receiver:
@@ -80,7 +84,7 @@ class Receiver:
 
     def receive(self, batch: Batch, program: Program) -> None:
         """Take a batch, unless it gets lost."""
-        dice = self._world.rng
+        dice = program.process.dice("ways to the receiver")
         program.sleep(dice.uniform(0.001, 0.05))
         if dice.random() < self._trouble:
             raise Retry("the request was lost", after=0.1)

@@ -6,7 +6,7 @@ A mutant of the machine decides every request by itself, in Python, where it can
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import structs
 
@@ -14,12 +14,12 @@ from omidpy.base.tables import CONTROL_TABLE, VALUE
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import Completer, SyncPostCommitter
 from omidpy.errors import LeaseLost, OmidError, OracleUnavailable, StorageUnavailable
-from omidpy.facts.commit_table import LOW_WATERMARK_FACT
+from omidpy.facts.commit_table import COMMIT_TABLE, LOW_WATERMARK_FACT
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, TableId, Timestamp
 from omidpy.oracle.base import AbortReason
 from omidpy.oracle.tcp import TcpOracle
-from omidpy.storage.base import CellGroup, Condition
+from omidpy.storage.base import CellGroup, Condition, ProcessLock
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
@@ -27,7 +27,9 @@ from omidpy.wire.messages import (
     InvalidateResponse,
     InvalidateVerdict,
 )
-from tests.machines.simulator.simulation import Parts, Patch
+from tests.machines.simulator.plan import ALONE
+from tests.machines.simulator.simulation import Mutant, Parts, Patch
+from tests.machines.simulator.store import Stall
 from tso.core.events import Batch, Deferred, Flush, FlushResult, Send
 from tso.core.machine import Machine
 from tso.core.settings import TIMESTAMPS_PER_MS
@@ -54,6 +56,16 @@ class NoConflictCheck(_Machine):
         super()._decide(
             ticket, structs.replace(request, cell_ids=()), client, is_certain=is_certain
         )
+
+
+class ChecksOneCell(_Machine):
+    """Looks for conflicts of the first cell alone."""
+
+    def _decide(
+        self, ticket: Any, request: CommitRequest, client: int, *, is_certain: bool = True
+    ) -> None:
+        first = structs.replace(request, cell_ids=request.cell_ids[:1])
+        super()._decide(ticket, first, client, is_certain=is_certain)
 
 
 class RepliesEarly(_Machine):
@@ -250,6 +262,20 @@ class VouchesForEver(Lease):
         return float("inf")
 
 
+class OpensLockedFiles(Lease):
+    """Does not ask for the lock of the file."""
+
+    def try_acquire(self) -> str | None:
+        """Take what is written there for all there is."""
+        self._lock = cast("ProcessLock", _NoLock())
+        return super().try_acquire()
+
+
+class _NoLock:
+    def release(self) -> None:
+        """Have nothing to give back."""
+
+
 class Impatient(Lease):
     """Takes a lease over that stood still for a second."""
 
@@ -276,6 +302,18 @@ class TakesAbsentForAborted(OutcomeFinder):
         if witness is not None and self._witness_state(witness) == (None, False):
             return Aborted()
         return super()._ask(start_ts, witness, *arguments)
+
+
+class LeavesACellOut(TcpOracle):
+    """Has one cell less checked than was written."""
+
+    def commit(self, start_ts: Any, cell_ids: Any, *arguments: Any, **options: Any) -> Any:
+        """Leave the first one out."""
+        return super().commit(start_ts, list(cell_ids)[1:], *arguments, **options)
+
+    def commit_cells(self, start_ts: Any, cell_ids: Any, *arguments: Any) -> Any:
+        """Do the same."""
+        return super().commit_cells(start_ts, list(cell_ids)[1:], *arguments)
 
 
 class TakesSilenceForNotSent(TcpOracle):
@@ -325,32 +363,192 @@ def leaves_the_undecided_alone(*arguments: Any, **options: Any) -> TransactionMa
     return manager
 
 
-MUTANTS: Final[dict[str, Parts]] = {
-    "no conflict check": Parts(machine=NoConflictCheck),
-    "early reply": Parts(machine=RepliesEarly),
-    "begin overtakes a commit": Parts(machine=BeginOvertakes),
-    "forgotten epoch": Parts(machine=ForgetsTheEpoch),
-    "lost fence": Parts(machine=LosesFences),
-    "commit decided twice": Parts(machine=DecidesTwice),
-    "retry answered abort": Parts(machine=RetriesAreAborted),
-    "invalidation ignored": Parts(machine=IgnoresInvalidations),
-    "silent eviction": Parts(machine=ForgetsSilently),
-    "clock followed back": Parts(machine=FollowsTheClockBack),
-    "issued above the ceiling": Parts(machine=IssuesAboveTheCeiling),
-    "reused ceiling": Parts(persistence=ReusesTheCeiling),
-    "watermark before durability": Parts(persistence=WatermarkFirst),
-    "torn batch accepted": Parts(persistence=TakesTornForWhole),
-    "cells written unguarded": Parts(persistence=WritesCellsUnguarded),
-    "cells without shadow cells": Parts(
-        patches=(Patch(persist, "cell_group", without_shadow_cells),)
+QUIET: Final = ALONE._replace(calm_share=1.0, thinking_shares=(0.0,))
+"""Nothing goes wrong."""
+
+BUSY: Final = QUIET._replace(pauses_s=(0.05,))
+"""The same, and there is much to do."""
+
+TROUBLED: Final = BUSY._replace(calm_share=0.0, undisturbed_share=1.0, fault_counts=(2, 3, 4))
+"""Processes of which something goes wrong, on a store of which nothing does."""
+
+FAILING_OVER: Final = TROUBLED._replace(
+    oracle_leases_s=(2.0,),
+    fault_counts=(4, 6),
+    fault_kinds=("crash", "pause", "pause", "stop"),
+    fault_pauses_s=(6, 7, 8, 9),
+)
+"""One oracle after the other."""
+
+STALLED: Final = TROUBLED._replace(fault_counts=(0,), oracle_leases_s=(2.0,))
+"""Oracles that stand still right before certain calls, and go on as if nothing had been."""
+
+SLOW_TO_WRITE: Final = STALLED._replace(
+    oracle_leases_s=(10.0,),
+    oracle_stalls=(Stall(0.03, 9.0, COMMIT_TABLE), Stall(0.03, 9.0, "write")),
+)
+"""Oracles that are alive, and do not answer a commit before its client gives up."""
+
+READING: Final = TROUBLED._replace(
+    exporters=(2,),
+    other_fault_counts=(0,),
+    exporter_stalls=(Stall(),),
+    store_kinds=("cluster", "shared"),
+    adding_shares=(0.0,),
+    pauses_s=(5.0,),
+)
+"""Transactions that begin and write nothing."""
+
+DEPOSED: Final = READING._replace(
+    timestamps=("incremental",),
+    oracle_leases_s=(2.0,),
+    fault_counts=(4, 6),
+    fault_kinds=("pause",),
+    fault_pauses_s=(6, 7, 8, 9),
+)
+"""Oracles that go on when another has taken over, and are asked for timestamps."""
+
+LONG: Final = BUSY._replace(thinking_shares=(0.05, 0.1), thoughts_s=(4.0,))
+"""Transactions that take seconds, beside others."""
+
+UNANSWERED: Final = TROUBLED._replace(
+    fault_kinds=("hang up", "hang up", "crash", "stop"),
+    late_message_shares=(0.003, 0.02),
+    repeat_shares=(0.3,),
+)
+"""Commits of which nobody hears."""
+
+SETTING_CLOCKS: Final = TROUBLED._replace(
+    timestamps=("world",),
+    fault_counts=(9, 12),
+    fault_kinds=("clock", "clock", "crash"),
+)
+"""Oracles whose hosts have their clocks set."""
+
+DISTURBED: Final = TROUBLED._replace(
+    undisturbed_share=0.0,
+    lost=(0.005, 0.02),
+    unheard=(0.005, 0.02),
+    late=(0.0, 0.005),
+    torn=(0.0, 0.2),
+    fault_kinds=("crash", "cut", "full", "pause"),
+)
+"""A store whose calls get lost, and are done in part."""
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "no conflict check": Mutant(Parts(machine=NoConflictCheck), "lost update", QUIET),
+    "one cell checked": Mutant(Parts(machine=ChecksOneCell), "lost update", QUIET),
+    "cell left out of the write set": Mutant(Parts(oracle=LeavesACellOut), "lost update", QUIET),
+    "lock of a file ignored": Mutant(
+        Parts(lease=OpensLockedFiles),
+        "I1",
+        READING._replace(store_kinds=("file",), timestamps=("incremental",), fault_counts=(0,)),
     ),
-    "absent taken for aborted": Parts(outcomes=TakesAbsentForAborted),
-    "zombie that answers": Parts(lease=ZombieLease),
-    "lease vouched for ever": Parts(lease=VouchesForEver),
-    "impatient standby": Parts(lease=Impatient),
-    "silence taken for abort": Parts(outcomes=TakesSilenceForAbort),
-    "silence taken for not sent": Parts(oracle=TakesSilenceForNotSent),
-    "undecided left alone": Parts(manager=leaves_the_undecided_alone),
-    "entry removed first": Parts(manager=removes_entries_first),
+    "early reply": Mutant(Parts(machine=RepliesEarly), "I2", QUIET),
+    "begin overtakes a commit": Mutant(Parts(machine=BeginOvertakes), "I2", QUIET),
+    "forgotten epoch": Mutant(
+        Parts(machine=ForgetsTheEpoch),
+        "lost update",
+        FAILING_OVER._replace(
+            fault_counts=(9,),
+            fault_kinds=("crash",),
+            conflict_maps=(4096,),
+            ages_ms=(900_000,),
+            thinking_shares=(0.05,),
+            thoughts_s=(6.0,),
+            pauses_s=(0.2,),
+        ),
+    ),
+    "lost fence": Mutant(Parts(machine=LosesFences), "fence", LONG._replace(fence_shares=(0.3,))),
+    "commit decided twice": Mutant(Parts(machine=DecidesTwice), "I8", UNANSWERED),
+    "retry answered abort": Mutant(
+        Parts(machine=RetriesAreAborted), "I8", UNANSWERED._replace(decision_memories=(4,))
+    ),
+    "invalidation ignored": Mutant(
+        Parts(machine=IgnoresInvalidations),
+        "I9",
+        QUIET._replace(
+            late_message_shares=(0.1,),
+            conflict_maps=(4096,),
+            ages_ms=(900_000,),
+            workloads=(("registers", "long fork"),),
+        ),
+    ),
+    "silent eviction": Mutant(
+        Parts(machine=ForgetsSilently), "lost update", LONG._replace(conflict_maps=(8,))
+    ),
+    "clock followed back": Mutant(Parts(machine=FollowsTheClockBack), "I1", SETTING_CLOCKS),
+    "issued above the ceiling": Mutant(
+        Parts(machine=IssuesAboveTheCeiling),
+        "I1",
+        READING._replace(
+            timestamps=("world",),
+            oracle_leases_s=(10.0,),
+            fault_counts=(2, 3),
+            clock_skews_ms=(20_000,),
+            fault_kinds=("cut",),
+            cut_ends=("oracle store",),
+            fault_cuts_s=(12, 18),
+        ),
+    ),
+    "reused ceiling": Mutant(
+        Parts(persistence=ReusesTheCeiling),
+        "I1",
+        FAILING_OVER._replace(timestamps=("incremental",), fault_kinds=("crash",), pauses_s=(0.2,)),
+    ),
+    "watermark before durability": Mutant(
+        Parts(persistence=WatermarkFirst),
+        "I4",
+        STALLED._replace(
+            conflict_maps=(8,),
+            oracle_stalls=(Stall(0.2, 0.5, "write"),),
+            thinking_shares=(0.05,),
+            thoughts_s=(1.0,),
+        ),
+    ),
+    "torn batch accepted": Mutant(Parts(persistence=TakesTornForWhole), "I2", DISTURBED),
+    "cells written unguarded": Mutant(
+        Parts(persistence=WritesCellsUnguarded),
+        "I9",
+        STALLED._replace(
+            store_kinds=("shared",), oracle_stalls=(Stall(0.04, 12.0, "write_guarded"),)
+        ),
+    ),
+    "cells without shadow cells": Mutant(
+        Parts(patches=(Patch(persist, "cell_group", without_shadow_cells),)),
+        "I5",
+        QUIET._replace(store_kinds=("file", "shared")),
+    ),
+    "absent taken for aborted": Mutant(
+        Parts(outcomes=TakesAbsentForAborted),
+        "I9",
+        SLOW_TO_WRITE._replace(
+            store_kinds=("file", "shared"), oracle_stalls=(Stall(0.03, 9.0, "write_guarded"),)
+        ),
+    ),
+    "zombie that answers": Mutant(Parts(lease=ZombieLease), "I1", DEPOSED),
+    "lease vouched for ever": Mutant(Parts(lease=VouchesForEver), "I1", DEPOSED),
+    "impatient standby": Mutant(
+        Parts(lease=Impatient),
+        "I1",
+        READING._replace(timestamps=("incremental",), oracle_leases_s=(10.0,), fault_counts=(0,)),
+    ),
+    "silence taken for abort": Mutant(Parts(outcomes=TakesSilenceForAbort), "I9", SLOW_TO_WRITE),
+    "silence taken for not sent": Mutant(Parts(oracle=TakesSilenceForNotSent), "I9", SLOW_TO_WRITE),
+    "undecided left alone": Mutant(
+        Parts(manager=leaves_the_undecided_alone),
+        "lost append",
+        STALLED._replace(
+            store_kinds=("cluster",),
+            death_shares=(0.1,),
+            oracle_stalls=(Stall(0.05, 10.0, COMMIT_TABLE),),
+            workloads=(("appends",),),
+        ),
+    ),
+    "entry removed first": Mutant(
+        Parts(manager=removes_entries_first),
+        "I8",
+        DISTURBED._replace(death_shares=(0.1,), post_commits=(("sync",),)),
+    ),
 }
 """By name."""

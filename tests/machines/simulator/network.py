@@ -325,7 +325,7 @@ class NetworkOf:
         assert program is not None, "a program connects"
         there, here = address[0], self._process.name
         held_up_s = weather.held_up_s(here, there) + weather.held_up_s(there, here)
-        delay_s = 2 * weather.delay_s(world.rng)
+        delay_s = 2 * weather.delay_s(self._process.dice("connecting"))
         program.sleep(min(delay_s + held_up_s, timeout_s))
         listener = self._network.listeners.get(there)
         if held_up_s + delay_s >= timeout_s or (
@@ -337,7 +337,8 @@ class NetworkOf:
         return cast("socket.socket", self._connected(listener))
 
     def _connected(self, listener: Listener) -> SimSocket:
-        network, process, rng = self._network, self._process, self._network.world.rng
+        network, process = self._network, self._process
+        rng = process.dice("connections")
         client = SimSocket(process, network, random.Random(rng.getrandbits(64)))
         transport = listener.transport(process.name)
         client.flow = Flow(

@@ -1,26 +1,116 @@
-"""What goes wrong in a run, and when?  Drawn once, from the seed alone."""
+"""What goes wrong in a run, and when?  Drawn once, from the seed and from a focus.
+
+A *focus* says what a plan draws from.  With the usual one every seed is another world: other kinds
+of stores, other sizes, other faults, other processes, or none of them.  Another focus makes that
+common which a certain defect needs, so that it is met in few seeds, whatever they mean by now; when
+it happens, and how it meets what else goes on, the seed draws as ever.
+
+Everything that is drawn has dice of its own: what is added shifts nothing that is there.
+"""
 
 from __future__ import annotations
 
 import random
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.exporters import EXPORTERS
-from tests.machines.simulator.store import STORE, Chances, StoreKind
-from tso.core.settings import Settings
+from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
+from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
+from tso.core.settings import Settings, TimestampMode
+
+T = TypeVar("T")
 
 ORACLES: Final = ("oracle-a", "oracle-b")
 CLIENTS: Final = ("client-0", "client-1", "client-2", "client-3")
 
-KINDS: Final = (
-    *("crash", "crash", "pause", "pause", "stop"),
-    *("hang up", "cut", "cut", "slow", "full", "clock"),
-)
-"""What goes wrong, some of it more often."""
-
 BUSY_S: Final = 30.0
 """How long clients work and things go wrong."""
+
+
+class Focus(NamedTuple):
+    """What a plan draws from, each time one of these; as it stands here: the usual."""
+
+    calm_share: float = 1 / 8
+    """Seeds in which nothing goes wrong with oracles, clients and their store."""
+    store_kinds: tuple[StoreKind, ...] = ("cluster", "cluster", "file", "shared")
+
+    # Of oracles.
+    timestamps: tuple[TimestampMode, ...] = ("world", "world", "incremental")
+    conflict_maps: tuple[int, ...] = (8, 64, 4096)
+    ages_ms: tuple[int, ...] = (5_000, 20_000, 900_000)
+    decision_memories: tuple[int, ...] = (4, 4096)
+    begin_memories: tuple[int, ...] = (64, 4096)
+    oracle_leases_s: tuple[float, ...] = (2.0, 10.0)
+
+    clock_skews_ms: tuple[int, ...] = (50,)
+    """How far the clock of each host of an oracle or a client is ahead or behind at most."""
+
+    # Of clients.
+    pauses_s: tuple[float, ...] = (0.5,)
+    """Between two transactions, on average."""
+    thinking_shares: tuple[float, ...] = (0.02,)
+    """Steps of a transaction after which its client thinks for seconds."""
+    thoughts_s: tuple[float, ...] = (12.0,)
+    """For how long at most."""
+    fence_shares: tuple[float, ...] = (0.03,)
+    late_message_shares: tuple[float, ...] = (0.003,)
+    """Messages between clients and oracles that come seconds late."""
+    death_shares: tuple[float, ...] = (0.0, 0.02)
+    """Commits in which the client dies."""
+    repeat_shares: tuple[float, ...] = (0.1,)
+    """Commits that are asked for once more although they were answered."""
+    post_commits: tuple[tuple[str, ...], ...] = (("sync", "none"),)
+    """Who completes a commit: one of these, of each client."""
+    workloads: tuple[tuple[str, ...], ...] = (("appends", "registers", "bank", "long fork"),)
+
+    # What goes wrong with these and with the store.
+    fault_counts: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9)
+    fault_kinds: tuple[str, ...] = (
+        *("crash", "crash", "pause", "pause", "stop"),
+        *("hang up", "cut", "cut", "slow", "full", "clock"),
+    )
+    cut_ends: tuple[str, ...] = ("oracle store", "client store", "client oracle")
+    fault_cuts_s: tuple[float, ...] = (0.5, 3, 6, 12, 18)
+    fault_pauses_s: tuple[float, ...] = (0.5, 3, 9, 11, 20)
+    fault_clocks_ms: tuple[int, ...] = (1, 500, 9_000, 12_000, 3_600_000)
+    undisturbed_share: float = 0.3
+    """Seeds in which no call of the store gets lost or comes late."""
+    lost: tuple[float, ...] = (0.0, 0.002, 0.01)
+    unheard: tuple[float, ...] = (0.0, 0.002, 0.01)
+    late: tuple[float, ...] = (0.0, 0.002, 0.01)
+    twice: tuple[float, ...] = (0.0, 0.002, 0.01)
+    torn: tuple[float, ...] = (0.0, 0.1)
+    client_stalls: tuple[Stall, ...] = (Stall(), Stall(0.001))
+    oracle_stalls: tuple[Stall, ...] = (Stall(), Stall(0.001))
+
+    # Who else is there, and what goes wrong with them.
+    compactors: tuple[int, ...] = (0, 1, 1, 2)
+    exporters: tuple[int, ...] = (0, 0, 1, 2)
+    operators: tuple[int, ...] = (0, 0, 2, 3)
+    leases_s: tuple[float, ...] = (3.0, 10.0)
+    young_ms: tuple[int | None, ...] = (2_000, 5_000, None)
+    """Where there are compactors: what is young cannot be compacted yet.  None: as without them."""
+    is_fencing: tuple[bool, ...] = (False, True)
+    troubles: tuple[float, ...] = (0.0, 0.1)
+    adding_shares: tuple[float, ...] = (0.5,)
+    """Transactions beside each of which an entry is added for exporters."""
+    other_fault_counts: tuple[int, ...] = (0, 1, 2)
+    """Of each of them."""
+    other_fault_kinds: tuple[str, ...] = ("crash", "pause", "pause", "cut", "clock")
+    other_pauses_s: tuple[float, ...] = (0.5, 2, 4, 11, 20)
+    compactor_stalls: tuple[Stall, ...] = (Stall(), Stall(0.005, 15.0))
+    exporter_stalls: tuple[Stall, ...] = (Stall(), Stall(0.005, 15.0))
+    operator_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 12.0), Stall(0.1, 12.0))
+    compaction_pauses_s: tuple[float, ...] = (3.0,)
+    operator_pauses_s: tuple[float, ...] = (0.1, 0.7)
+    verbs: tuple[tuple[str, ...], ...] = VERBS
+
+
+USUAL: Final = Focus()
+ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,))
+"""Oracles and clients, and nobody else."""
 
 
 class Fault(NamedTuple):
@@ -39,36 +129,43 @@ class Fault(NamedTuple):
         return f"{self.at_s:6.2f} s  {self.kind} {self.target}{other} {self.seconds:.2f} s{amount}"
 
 
+class Habits(NamedTuple):
+    """How clients go about their work."""
+
+    pause_s: float
+    thinking_share: float
+    thought_s: float
+    fence_share: float
+    late_message_share: float
+    death_share: float
+    repeat_share: float
+    post_commits: tuple[str, ...]
+    workloads: tuple[str, ...]
+
+
 class Others(NamedTuple):
     """Who is there beside oracles and clients."""
 
-    compactors: int = 0
-    exporters: int = 0
-    lease_s: float = 10.0
+    compactors: int
+    exporters: int
+    operators: int
+    lease_s: float
     """How long they may show no life."""
-    max_transaction_age_ms: int | None = None
-    """None: as without them.  What is young cannot be compacted yet."""
-    is_fencing: bool = False
+    is_fencing: bool
     """Whether the receiver of exports keeps fences."""
-    trouble: float = 0.0
+    trouble: float
     """How many of its requests, and of its answers, are lost."""
-    faults: tuple[Fault, ...] = ()
-    """What happens to them."""
+    adding_share: float
+    compaction_pause_s: float
+    haste: Haste
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
-        return (*COMPACTORS[: self.compactors], *EXPORTERS[: self.exporters])
-
-    def __str__(self) -> str:
-        faults = "\n".join(f"  {fault}" for fault in self.faults)
-        who = f"{self.compactors} compactors, {self.exporters} exporters"
-        how = f"fencing={self.is_fencing}, trouble={self.trouble}"
-        young = self.max_transaction_age_ms
-        what = f"{who}, a lease of {self.lease_s:g} s, young until {young} ms, {how}"
-        return f"{what}\n{faults}"
-
-
-NOBODY_ELSE: Final = Others()
+        return (
+            *COMPACTORS[: self.compactors],
+            *EXPORTERS[: self.exporters],
+            *OPERATORS[: self.operators],
+        )
 
 
 class Plan(NamedTuple):
@@ -77,103 +174,187 @@ class Plan(NamedTuple):
     store_kind: StoreKind
     settings: Settings
     chances: Chances
+    stalls: dict[str, Stall]
+    """By process."""
     faults: tuple[Fault, ...]
-    lease_period_s: float
-    death_share: float
-    """Commits in which the client dies."""
+    oracle_lease_s: float
+    clock_skew_ms: int
+    habits: Habits
+    others: Others
 
     def __str__(self) -> str:
-        faults = "\n".join(f"  {fault}" for fault in self.faults)
-        what = f"a {self.store_kind} store, a lease of {self.lease_period_s:g} s"
-        dice = f"{self.chances}, deaths={self.death_share}"
-        return "\n".join((what, str(self.settings), dice, faults))
-
-
-def drawn_plan(rng: random.Random) -> Plan:
-    """Draw what goes wrong; in one run of eight nothing does."""
-    store_kind: StoreKind = rng.choice(("cluster", "cluster", "file", "shared"))
-    is_calm = rng.random() < 1 / 8
-    faults = [] if is_calm else [_fault(rng) for _ in range(rng.randint(2, 9))]
-    return Plan(
-        store_kind,
-        Settings(
-            timestamps=rng.choice(("world", "world", "incremental")),
-            conflict_map_size=rng.choice((8, 64, 4096)),
-            max_transaction_age_ms=rng.choice((5_000, 20_000, 900_000)),
-            decision_memory=rng.choice((4, 4096)),
-            begin_memory=rng.choice((64, 4096)),
-            hash_seed=rng.getrandbits(62),
-        ),
-        Chances() if is_calm or rng.random() < 0.3 else _chances(rng),
-        tuple(sorted(faults)),
-        lease_period_s=rng.choice((2.0, 10.0)),
-        death_share=0.0 if is_calm else rng.choice((0.0, 0.02)),
-    )
-
-
-def _chances(rng: random.Random) -> Chances:
-    torn = rng.choice((0.0, 0.1))
-    lost, unheard, late, twice = (rng.choice((0.0, 0.002, 0.01)) for _ in range(4))
-    return Chances(lost, unheard, late, twice, torn)
-
-
-def _fault(rng: random.Random) -> Fault:
-    at_s = rng.uniform(0, BUSY_S)
-    oracle, client = rng.choice(ORACLES), rng.choice(CLIENTS)
-    kind = rng.choice(KINDS)
-    match kind:
-        case "crash":
-            target = oracle if rng.random() < 0.6 else client
-            return Fault(at_s, kind, target, seconds=rng.uniform(0.1, 15))
-        case "pause":
-            target = oracle if rng.random() < 0.8 else client
-            return Fault(at_s, kind, target, seconds=rng.choice((0.5, 3, 9, 11, 20)))
-        case "stop" | "hang up":
-            return Fault(at_s, kind, oracle, seconds=rng.uniform(0.1, 5))
-        case "cut":
-            ends = rng.choice(((oracle, STORE), (client, STORE), (client, oracle)))
-            target, other = ends if rng.random() < 0.5 else ends[::-1]
-            both = float(rng.random() < 0.5)
-            return Fault(
-                at_s, kind, target, other, seconds=rng.choice((0.5, 3, 6, 12, 18)), amount=both
+        """Say what a seed has drawn."""
+        stalls = "; ".join(f"{name} {one}" for name, one in self.stalls.items() if one.share)
+        return "\n".join(
+            (
+                f"a {self.store_kind} store, a lease of {self.oracle_lease_s:g} s",
+                f"clocks within {self.clock_skew_ms} ms",
+                *map(str, (self.settings, self.chances, self.habits, self.others)),
+                f"stalls: {stalls or 'none'}",
+                *(f"  {fault}" for fault in self.faults),
             )
-        case "slow":
-            times = rng.choice((10, 100))
-            return Fault(at_s, kind, "everything", seconds=rng.uniform(1, 10), amount=times)
-        case "full":
-            return Fault(at_s, kind, STORE, seconds=rng.uniform(0.1, 8))
-        case _:
-            ahead_ms = rng.choice((1, 500, 9_000, 12_000, 3_600_000)) * rng.choice((1, -1))
-            return Fault(at_s, kind, rng.choice((oracle, client)), amount=ahead_ms)
+        )
 
 
-def drawn_others(rng: random.Random) -> Others:
-    """Draw who else is there, and what goes wrong with them."""
-    compactors, exporters = rng.choice((0, 1, 1, 2)), rng.choice((0, 0, 1, 2))
-    names = (*COMPACTORS[:compactors], *EXPORTERS[:exporters])
-    return Others(
-        compactors,
-        exporters,
-        lease_s=rng.choice((3.0, 10.0)),
-        max_transaction_age_ms=rng.choice((2_000, 5_000, None)) if compactors else None,
-        is_fencing=rng.random() < 0.5,
-        trouble=rng.choice((0.0, 0.1)),
-        faults=tuple(sorted(_fault_of(rng, rng.choice(names)) for _ in range(rng.randint(0, 4))))
-        if names
-        else (),
-    )
+def drawn_plan(seed: int, focus: Focus) -> Plan:
+    """Draw what goes wrong; with the usual focus nothing does in one run of eight."""
+    return _Drawing(seed, focus).plan()
 
 
-def _fault_of(rng: random.Random, name: str) -> Fault:
-    at_s = rng.uniform(0, BUSY_S)
-    match rng.choice(("crash", "pause", "pause", "cut", "clock")):
-        case "crash":
-            return Fault(at_s, "crash", name, seconds=rng.uniform(0.1, 5))
-        case "pause":
-            return Fault(at_s, "pause", name, seconds=rng.choice((0.5, 2, 4, 11, 20)))
-        case "cut":
-            ends = (name, STORE) if rng.random() < 0.5 else (STORE, name)
-            return Fault(at_s, "cut", *ends, seconds=rng.choice((0.5, 3, 12)), amount=1.0)
-        case _:
-            ahead_ms = rng.choice((500, 9_000, 3_600_000)) * rng.choice((1, -1))
-            return Fault(at_s, "clock", name, amount=ahead_ms)
+class _Drawing:
+    """Draws for one seed: for each purpose by other dice."""
+
+    def __init__(self, seed: int, focus: Focus) -> None:
+        self._seed = seed
+        self._focus = focus
+
+    def _dice(self, purpose: str) -> random.Random:
+        return random.Random(f"{purpose} in the plan of {self._seed}")
+
+    def _one(self, purpose: str, choices: Sequence[T]) -> T:
+        return self._dice(purpose).choice(choices)
+
+    def plan(self) -> Plan:
+        """Draw everything."""
+        focus = self._focus
+        is_calm = self._dice("calm").random() < focus.calm_share
+        others = self._others()
+        faults = [] if is_calm else self._faults()
+        for name in others.names():
+            count = self._one(f"faults of {name}", focus.other_fault_counts)
+            dice = (self._dice(f"fault {number} of {name}") for number in range(count))
+            faults += [self._fault_of(one, name) for one in dice]
+        habits = self._habits()
+        return Plan(
+            self._one("kind of store", focus.store_kinds),
+            self._settings(others),
+            Chances() if is_calm else self._chances(),
+            self._stalls(others, is_calm=is_calm),
+            tuple(sorted(faults)),
+            self._one("lease of oracles", focus.oracle_leases_s),
+            self._one("skew of clocks", focus.clock_skews_ms),
+            habits._replace(death_share=0.0) if is_calm else habits,
+            others,
+        )
+
+    def _settings(self, others: Others) -> Settings:
+        focus = self._focus
+        age_ms = self._one("age", focus.ages_ms)
+        if others.compactors:
+            age_ms = self._one("age where there are compactors", focus.young_ms) or age_ms
+        return Settings(
+            timestamps=self._one("timestamps", focus.timestamps),
+            conflict_map_size=self._one("conflict map", focus.conflict_maps),
+            max_transaction_age_ms=age_ms,
+            decision_memory=self._one("memory of decisions", focus.decision_memories),
+            begin_memory=self._one("memory of begins", focus.begin_memories),
+            hash_seed=self._dice("hashes").getrandbits(62),
+        )
+
+    def _chances(self) -> Chances:
+        focus = self._focus
+        if self._dice("disturbances").random() < focus.undisturbed_share:
+            return Chances()
+        return Chances(
+            lost=self._one("lost calls", focus.lost),
+            unheard=self._one("lost answers", focus.unheard),
+            late=self._one("late calls", focus.late),
+            twice=self._one("calls that come twice", focus.twice),
+            torn=self._one("torn calls", focus.torn),
+        )
+
+    def _habits(self) -> Habits:
+        focus = self._focus
+        return Habits(
+            pause_s=self._one("pauses of clients", focus.pauses_s),
+            thinking_share=self._one("thinking", focus.thinking_shares),
+            thought_s=self._one("thoughts", focus.thoughts_s),
+            fence_share=self._one("fences", focus.fence_shares),
+            late_message_share=self._one("late messages", focus.late_message_shares),
+            death_share=self._one("deaths", focus.death_shares),
+            repeat_share=self._one("repeats", focus.repeat_shares),
+            post_commits=self._one("post-commits", focus.post_commits),
+            workloads=self._one("workloads", focus.workloads),
+        )
+
+    def _others(self) -> Others:
+        focus = self._focus
+        return Others(
+            compactors=self._one("compactors", focus.compactors),
+            exporters=self._one("exporters", focus.exporters),
+            operators=self._one("operators", focus.operators),
+            lease_s=self._one("lease of others", focus.leases_s),
+            is_fencing=self._one("fencing", focus.is_fencing),
+            trouble=self._one("trouble", focus.troubles),
+            adding_share=self._one("adding", focus.adding_shares),
+            compaction_pause_s=self._one("pauses of compactors", focus.compaction_pauses_s),
+            haste=Haste(
+                self._one("pauses of operators", focus.operator_pauses_s),
+                self._one("verbs", focus.verbs),
+            ),
+        )
+
+    def _stalls(self, others: Others, *, is_calm: bool) -> dict[str, Stall]:
+        focus = self._focus
+        kinds = (
+            (() if is_calm else ORACLES, "oracles", focus.oracle_stalls),
+            (() if is_calm else CLIENTS, "clients", focus.client_stalls),
+            (COMPACTORS[: others.compactors], "compactors", focus.compactor_stalls),
+            (EXPORTERS[: others.exporters], "exporters", focus.exporter_stalls),
+            (OPERATORS[: others.operators], "operators", focus.operator_stalls),
+        )
+        return {
+            name: self._one(f"stalls of {kind}", choices)
+            for names, kind, choices in kinds
+            for name in names
+        }
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def _faults(self) -> list[Fault]:
+        count = self._one("faults", self._focus.fault_counts)
+        return [self._fault(self._dice(f"fault {number}")) for number in range(count)]
+
+    def _fault(self, dice: random.Random) -> Fault:
+        focus = self._focus
+        at_s = dice.uniform(0, BUSY_S)
+        oracle, client = dice.choice(ORACLES), dice.choice(CLIENTS)
+        kind = dice.choice(focus.fault_kinds)
+        match kind:
+            case "crash":
+                target = oracle if dice.random() < 0.6 else client
+                return Fault(at_s, kind, target, seconds=dice.uniform(0.1, 15))
+            case "pause":
+                target = oracle if dice.random() < 0.8 else client
+                return Fault(at_s, kind, target, seconds=dice.choice(focus.fault_pauses_s))
+            case "stop" | "hang up":
+                return Fault(at_s, kind, oracle, seconds=dice.uniform(0.1, 5))
+            case "cut":
+                names = {"oracle": oracle, "client": client, "store": STORE}
+                ends = [names[end] for end in dice.choice(focus.cut_ends).split()]
+                target, other = ends if dice.random() < 0.5 else ends[::-1]
+                both = float(dice.random() < 0.5)
+                seconds = dice.choice(focus.fault_cuts_s)
+                return Fault(at_s, kind, target, other, seconds=seconds, amount=both)
+            case "slow":
+                times = dice.choice((10, 100))
+                return Fault(at_s, kind, "everything", seconds=dice.uniform(1, 10), amount=times)
+            case "full":
+                return Fault(at_s, kind, STORE, seconds=dice.uniform(0.1, 8))
+            case _:
+                ahead_ms = dice.choice(focus.fault_clocks_ms) * dice.choice((1, -1))
+                return Fault(at_s, kind, dice.choice((oracle, client)), amount=ahead_ms)
+
+    def _fault_of(self, dice: random.Random, name: str) -> Fault:
+        at_s = dice.uniform(0, BUSY_S)
+        match dice.choice(self._focus.other_fault_kinds):
+            case "crash":
+                return Fault(at_s, "crash", name, seconds=dice.uniform(0.1, 5))
+            case "pause":
+                return Fault(at_s, "pause", name, seconds=dice.choice(self._focus.other_pauses_s))
+            case "cut":
+                ends = (name, STORE) if dice.random() < 0.5 else (STORE, name)
+                return Fault(at_s, "cut", *ends, seconds=dice.choice((0.5, 3, 12)), amount=1.0)
+            case _:
+                ahead_ms = dice.choice((500, 9_000, 3_600_000)) * dice.choice((1, -1))
+                return Fault(at_s, "clock", name, amount=ahead_ms)

@@ -14,7 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -56,19 +56,24 @@ from tests.machines.simulator.exporters import (
 )
 from tests.machines.simulator.instance import Instance, Surroundings
 from tests.machines.simulator.network import Network, Weather
+from tests.machines.simulator.operators import OPERATORS, Operator, Records
 from tests.machines.simulator.plan import (
+    ALONE,
     BUSY_S,
     CLIENTS,
-    NOBODY_ELSE,
     ORACLES,
+    USUAL,
     Fault,
-    Others,
+    Focus,
     Plan,
-    drawn_others,
     drawn_plan,
 )
-from tests.machines.simulator.store import CAPABILITIES, Chances, SharedStore
-from tests.machines.simulator.watch import Watch
+from tests.machines.simulator.store import (
+    CAPABILITIES,
+    Chances,
+    SharedStore,
+)
+from tests.machines.simulator.watch import Sought, Watch, name_of
 from tests.machines.simulator.world import Process, Program, SimClock, World
 from tso.core.machine import Machine
 from tso.durable.lease import Lease
@@ -77,8 +82,10 @@ from tso.durable.persist import StorePersistence
 PATIENCE_S: Final = 120.0
 """In so much virtual time everything must work again after the last fault."""
 
+FEW_DECISIONS: Final = 64
+"""An oracle that remembers so few has forgotten one before a message comes that was late."""
+
 TABLES: Final = "v"
-LATE_SHARE: Final = 0.003
 
 
 class Patch(NamedTuple):
@@ -115,8 +122,7 @@ class Report:
     counts: Counter[str]
     simulated_s: float
     last_events: tuple[str, ...] = field(repr=False)
-    others: Others | None = None
-    """None: nobody but oracles and clients was there."""
+    focus: Focus = USUAL
 
     def __str__(self) -> str:
         """Say what is needed to look into it."""
@@ -124,38 +130,63 @@ class Report:
             (
                 f"seed {self.seed}, {self.simulated_s:.1f} s, hash {self.digest[:16]}",
                 str(self.plan),
-                *(() if self.others is None else (str(self.others),)),
                 *(f"FOUND {one}" for one in self.findings),
                 "the last events:",
                 *(f"  {one}" for one in self.last_events),
-                f"again: make simulate SEEDS=1 FIRST={self.seed}"
-                + (" ALONE=1" if self.others is None else ""),
+                f"again: {self.again}",
             )
         )
+
+    @property
+    def again(self) -> str:
+        """What runs this seed again."""
+        if self.focus in (USUAL, ALONE):
+            alone = " ALONE=1" if self.focus == ALONE else ""
+            return f"make simulate SEEDS=1 FIRST={self.seed}{alone}"
+        usual = zip(self.focus._fields, self.focus, USUAL, strict=True)
+        drawn = ", ".join(f"{name}={ours!r}" for name, ours, theirs in usual if ours != theirs)
+        return f"simulate({self.seed}, PRODUCT, Focus({drawn}))"
 
 
 PRODUCT: Final = Parts()
 
 
-def simulate(seed: int, parts: Parts = PRODUCT, *, with_others: bool = False) -> Report:
+class Mutant(NamedTuple):
+    """The product with something broken on purpose, and how that is found."""
+
+    parts: Parts
+    finding: str
+    """What is found: its name, which stands before the colon."""
+    focus: Focus = ALONE
+    """A world in which what is broken is common."""
+
+    def is_found(self, seed: int) -> bool:
+        """Say whether a seed finds it, by its name."""
+        report = simulate(seed, self.parts, self.focus, until_found=self.finding)
+        return self.finding in map(name_of, report.findings)
+
+
+def simulate(
+    seed: int, parts: Parts = PRODUCT, focus: Focus = USUAL, *, until_found: str | None = None
+) -> Report:
     """Run one seed.
 
     Args:
         seed: Which.
         parts: What the world is made of.
-        with_others: Also with compactors, which the seed draws.
+        focus: What the seed draws its plan from.
+        until_found: Go no further once this is found.
     """
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
+        simulation = Simulation(seed, parts, focus, until_found)
         with (
-            chance_of(seed),
+            chance_of(simulation.world),
             without_threads(),
             exporting_without_threads(),
             patched(parts.patches),
         ):
-            others = drawn_others(random.Random(f"others of {seed}")) if with_others else None
-            simulation = Simulation(seed, parts, others)
             try:
                 simulation.run()
             finally:
@@ -175,34 +206,54 @@ def patched(patches: Sequence[Patch]) -> Iterator[None]:
 
 
 @contextmanager
-def chance_of(seed: int) -> Iterator[None]:
-    """Let a seed draw whatever the product draws by chance, names among it."""
-    names = random.Random(f"names of {seed}")
+def chance_of(world: World) -> Iterator[None]:
+    """Let a seed draw whatever the product draws by chance, names among it.
+
+    Whichever process asks has dice of its own.
+    """
+
+    def names() -> random.Random:
+        return _dice_of_running(world, "names")
+
     draws = (
-        Patch(pauses, "dice", random.Random(seed)),
-        Patch(uuid, "uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)),
-        Patch(secrets, "randbits", names.getrandbits),
-        Patch(secrets, "token_bytes", random.Random(seed).randbytes),
-        Patch(secrets, "token_hex", lambda size: names.randbytes(size).hex()),
+        Patch(pauses, "dice", _PausesOf(world)),
+        Patch(uuid, "uuid4", lambda: uuid.UUID(int=names().getrandbits(128), version=4)),
+        Patch(secrets, "randbits", lambda bits: names().getrandbits(bits)),
+        Patch(secrets, "token_bytes", lambda size: names().randbytes(size)),
+        Patch(secrets, "token_hex", lambda size: names().randbytes(size).hex()),
     )
     with patched(draws):
         yield
 
 
+def _dice_of_running(world: World, purpose: str) -> random.Random:
+    program = world.running
+    return world.dice(purpose) if program is None else program.process.dice(purpose)
+
+
+class _PausesOf:
+    """What pauses are drawn by, for each process by its own."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        """Draw in any way."""
+        return getattr(_dice_of_running(self._world, "pauses"), name)
+
+
 class Simulation:
     """One world, from its first event to its judgement."""
 
-    def __init__(self, seed: int, parts: Parts, others: Others | None) -> None:
+    def __init__(self, seed: int, parts: Parts, focus: Focus, until_found: str | None) -> None:
         self.world = World(seed)
         self._seed = seed
         self._parts = parts
-        self._plan = drawn_plan(self.world.rng)
-        self._told_others = others
-        self._others = others or NOBODY_ELSE
-        if (age_ms := self._others.max_transaction_age_ms) is not None:
-            settings = replace(self._plan.settings, max_transaction_age_ms=age_ms)
-            self._plan = self._plan._replace(settings=settings)
-        self._watch = Watch(self.world)
+        self._focus = focus
+        self._plan = drawn_plan(seed, focus)
+        self._others = self._plan.others
+        forgets = self._plan.settings.decision_memory < FEW_DECISIONS
+        self._watch = Watch(self.world, forgets_decisions=forgets, until_found=until_found)
         self._weather = Weather(self.world)
         self._network = Network(self.world, self._weather)
         self._store = SharedStore(self.world, self._weather, self._watch, self._plan.store_kind)
@@ -211,16 +262,22 @@ class Simulation:
             self._network,
             self._store,
             self._plan.settings,
-            self._plan.lease_period_s,
+            self._plan.oracle_lease_s,
             parts,
         )
+        skew_ms = self._plan.clock_skew_ms
         self._clocks = {
-            name: SimClock(self.world, name, ahead_ms=self.world.rng.randint(-50, 50))
+            name: SimClock(
+                self.world,
+                name,
+                ahead_ms=self.world.dice("clock", name).randint(-skew_ms, skew_ms),
+            )
             for name in (*ORACLES, *CLIENTS, "judge")
         }
-        others_names = (*COMPACTORS, *EXPORTERS)
+        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS)
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
-        self._adder = Adder()
+        self._adder = Adder(self.world)
+        self._records = Records()
         self._receiver = Receiver(
             self.world, is_fencing=self._others.is_fencing, trouble=self._others.trouble
         )
@@ -228,6 +285,7 @@ class Simulation:
         self._workers: dict[str, Process] = {}
         self._programs: dict[str, Program] = {}
         self._workloads: Sequence[Workload] = standard_workloads(TABLES)
+        self._chosen = [one for one in self._workloads if one.name in self._plan.habits.workloads]
         self._events: list[Event] = []
         self._ticks = count(1)
         self._numbers = count()
@@ -243,13 +301,14 @@ class Simulation:
             self._let(self._answers, "no oracle answers at the start")
             self._do_alone(self._prepare)
             self._store.chances = self._plan.chances
-            self._weather.late_share = LATE_SHARE
+            self._store.stalls = self._plan.stalls
+            self._weather.late_share = self._plan.habits.late_message_share
             began_s = self.world.now_s
             for name in CLIENTS:
                 self._start_client(name, began_s + BUSY_S)
             for name in self._others.names():
                 self._start_other(name, began_s + BUSY_S)
-            for fault in (*self._plan.faults, *self._others.faults):
+            for fault in self._plan.faults:
                 self.world.at(fault.at_s, None, partial(self._strike, fault))
             self.world.run(lambda: False, until_s=began_s + BUSY_S)
             self._mend()
@@ -258,6 +317,8 @@ class Simulation:
             self._do_alone(self._judge)
             if self._others.exporters:
                 self._finish_exports()
+            if self._others.operators:
+                self._finish_operations()
             if self._others.compactors:
                 self._tidy()
             history = transactions(self._events)
@@ -265,6 +326,8 @@ class Simulation:
             for anomaly in check(self._workloads, history):
                 self._watch.found(f"{anomaly.name}: {anomaly.explanation}")
             self._count(history)
+        except Sought:
+            return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             self._watch.found(f"error: {type(error).__name__}: {error}")
 
@@ -278,7 +341,7 @@ class Simulation:
             self.world.counts,
             self.world.now_s,
             tuple(self.world.last_events),
-            self._told_others,
+            self._focus,
         )
 
     def _let(self, is_over: Callable[[], bool], complaint: str) -> None:
@@ -296,7 +359,7 @@ class Simulation:
 
     def _do_alone(self, act: Callable[[Client], None]) -> None:
         process = self.world.process("judge", self._clocks["judge"])
-        program = process.start(lambda: act(self._client(process, random.Random(self._seed))))
+        program = process.start(lambda: act(self._client(process)))
         self._let(lambda: program.is_over, "the judge never ends")
 
     def _prepare(self, client: Client) -> None:
@@ -316,7 +379,7 @@ class Simulation:
         def start() -> None:
             if not self._is_over:
                 process = self.world.process(name, self._clocks[name])
-                instance = f"{name}#{next(self._numbers)}"
+                instance = f"{name}#{process.number}"
                 self._instances[name] = Instance(
                     self._around, process, instance, lambda: self._start_oracle(name, 1.0)
                 )
@@ -325,24 +388,39 @@ class Simulation:
 
     def _start_client(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
-        dice = random.Random(self.world.rng.getrandbits(64))
         self._workers[name] = process
-        self._programs[name] = process.start(lambda: self._work(process, dice, until_s))
+        self._programs[name] = process.start(lambda: self._work(process, until_s))
 
     def _start_other(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
-        dice = random.Random(self.world.rng.getrandbits(64))
-        other = self._compactor(process) if name in COMPACTORS else self._exporter(process, dice)
+        dice = process.dice("work")
+        other: Compactor | Exporting | Operator
+        if name in COMPACTORS:
+            other = self._compactor(process)
+        elif name in EXPORTERS:
+            other = self._exporter(process)
+        else:
+            other = self._operator(process)
         self._workers[name] = process
         self._programs[name] = process.start(lambda: other.work(dice, until_s))
 
-    def _exporter(self, process: Process, dice: random.Random) -> Exporting:
+    def _exporter(self, process: Process) -> Exporting:
         return Exporting(
             self.world,
             process,
             self._receiver,
             self._others.lease_s,
-            lambda: self._client(process, dice).tm,
+            lambda: self._client(process).tm,
+        )
+
+    def _operator(self, process: Process) -> Operator:
+        return Operator(
+            self.world,
+            process,
+            self._records,
+            self._others.lease_s,
+            lambda: self._client(process).tm,
+            self._others.haste,
         )
 
     def _compactor(self, process: Process) -> Compactor:
@@ -351,26 +429,32 @@ class Simulation:
             process,
             self._store.of(process),
             self._others.lease_s,
+            pause_s=self._others.compaction_pause_s,
             compaction=self._parts.compaction,
             range_pass=self._parts.range_pass,
         )
 
-    def _client(self, process: Process, dice: random.Random) -> Client:
+    def _client(self, process: Process) -> Client:
         store, clock = self._store.of(process), process.clock
         program = self.world.running
         assert program is not None, "a program makes a client"
         oracle = self._parts.oracle(
             resolve=lambda: lease_address(store),
             store_id=store.store_id,
-            client=dice.getrandbits(61) + 1,
+            client=process.dice("client's number").getrandbits(61) + 1,
             writer_key=self._writer_key(),
             clock=clock,
             network=self._network.of(process),
         )
         manager = self._parts.manager(
             store,
-            Repeating(oracle, dice, partial(self._perhaps_die, process, dice)),
-            post_commit=dice.choice(("sync", "none")),
+            Repeating(
+                oracle,
+                process.dice("repeats"),
+                partial(self._perhaps_die, process),
+                self._plan.habits.repeat_share,
+            ),
+            post_commit=process.dice("post-commit").choice(self._plan.habits.post_commits),
             clock=clock,
         )
         session = manager.session
@@ -379,31 +463,38 @@ class Simulation:
         )
         number = next(self._numbers)
         recorder = Recorder(str(number), self._events.append, now_ns=lambda: next(self._ticks))
-        return Client(manager, recorder, dice, number=number)
+        return Client(manager, recorder, process.dice("transactions"), number=number)
 
     def _writer_key(self) -> bytes | None:
         """Return what lets clients bring cells, where a store has guarded batches."""
         is_guarded = CAPABILITIES[self._plan.store_kind].guarded_batches
         return read_writer_key(self._store.memory) if is_guarded else None
 
-    def _work(self, process: Process, dice: random.Random, until_s: float) -> None:
-        program = self.world.running
-        assert program is not None, "a program works"
-        client = self._client(process, dice)
+    def _work(self, process: Process, until_s: float) -> None:
+        habits, others = self._plan.habits, self._others
+        program = self.world.program
+        client = self._client(process)
+        dice, thinking, adding = (process.dice(one) for one in ("work", "thinking", "adding"))
+
+        def think() -> None:
+            is_long = thinking.random() < habits.thinking_share
+            thought_s = thinking.uniform(0.5, habits.thought_s)
+            program.sleep(thought_s if is_long else thinking.expovariate(100))
+
         while self.world.now_s < until_s:
-            workload = dice.choice(self._workloads)
-            if dice.random() < 0.03:
+            workload = dice.choice(self._chosen)
+            if dice.random() < habits.fence_share:
                 self._fence(client, workload)
             for _ in workload.transaction(client):
-                is_long = dice.random() < 0.02
-                program.sleep(dice.uniform(0.5, 12) if is_long else dice.expovariate(100))
-            if self._others.exporters and dice.random() < 0.5:
-                self._adder.add(client.tm, dice)
-            program.sleep(dice.expovariate(1 / 0.5))
+                think()
+            if others.exporters and adding.random() < others.adding_share:
+                self._adder.add(client.tm, adding, think)
+            program.sleep(dice.expovariate(1 / habits.pause_s))
 
-    def _perhaps_die(self, process: Process, dice: random.Random) -> None:
+    def _perhaps_die(self, process: Process) -> None:
         """Let a client die while it commits, or completes what it committed."""
-        if dice.random() < self._plan.death_share and process.name in CLIENTS:
+        dice = process.dice("death")
+        if dice.random() < self._plan.habits.death_share and process.name in CLIENTS:
             self.world.counts["clients that died in a commit"] += 1
             self.world.at(dice.uniform(0, 0.006), None, partial(self._replace_client, process))
 
@@ -466,16 +557,30 @@ class Simulation:
 
     def _mend(self) -> None:
         self._store.chances = Chances()
+        self._store.stalls = {}
         self._weather.clear()
         self._empty_disk()
 
     def _finish_exports(self) -> None:
         """Let one more exporter deliver all that is left, and look at what was received."""
         process = self.world.process("last exporter", self._clocks["judge"])
-        program = process.start(self._exporter(process, random.Random(self._seed)).finish)
+        program = process.start(self._exporter(process).finish)
         self._let(lambda: program.is_over, "the last export never ends")
         for one in self._receiver.wrong(self._adder.told):
             self._watch.found(one)
+
+    def _finish_operations(self) -> None:
+        """Let one more operator end what is left, and hold what is there to what was told."""
+        process = self.world.process("last operator", self._clocks["judge"])
+        operator = self._operator(process)
+
+        def finish() -> None:
+            operator.finish()
+            for one in operator.wrong():
+                self._watch.found(one)
+
+        program = process.start(finish)
+        self._let(lambda: program.is_over, "the last operations never end")
 
     def _tidy(self) -> None:
         """Let one more compaction do all that the others have left, and look at what is there."""
@@ -528,8 +633,13 @@ class Repeating:
     """The oracle as a client sees it that asks again: for the same commit, now and then."""
 
     def __init__(
-        self, oracle: TcpOracle, dice: random.Random, on_commit: Callable[[], None]
+        self,
+        oracle: TcpOracle,
+        dice: random.Random,
+        on_commit: Callable[[], None],
+        share: float,
     ) -> None:
+        self._share = share
         self._oracle = oracle
         self._dice = dice
         self._on_commit = on_commit
@@ -542,7 +652,7 @@ class Repeating:
 
     def begin(self, *, hold_s: float | None = None) -> Begun:
         """Begin, and sometimes ask for the last commit again, which is complete."""
-        if self._last is not None and self._dice.random() < 0.05:
+        if self._last is not None and self._dice.random() < self._share / 2:
             with suppress(OmidError):
                 self._oracle.commit(*self._last, is_retry=True)
         return self._oracle.begin(hold_s=hold_s)
@@ -603,7 +713,7 @@ class Repeating:
                 raise error from None
         if isinstance(verdict, CommitGranted):
             self._last = start_ts, cell_ids, table_ids
-        if self._dice.random() < 0.1:
+        if self._dice.random() < self._share:
             is_retry = self._dice.random() < 0.5
             with suppress(OmidError):
                 self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry)

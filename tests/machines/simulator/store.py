@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.life.heart import BEATS_PER_LEASE
@@ -38,7 +38,7 @@ from omidpy.storage.base import (
 from omidpy.storage.memory import MemoryStore
 from tests.machines.simulator.network import Weather
 from tests.machines.simulator.watch import Watch
-from tests.machines.simulator.world import Process, World
+from tests.machines.simulator.world import Process, Program, World
 
 T = TypeVar("T")
 StoreKind: TypeAlias = Literal["cluster", "file", "shared"]
@@ -72,6 +72,18 @@ class Chances:
     """Carried out in part."""
 
 
+class Stall(NamedTuple):
+    """Before which calls a process stands still."""
+
+    share: float = 0.0
+    longest_s: float = 10.0
+    calls: str = ""
+    """Of those alone that have this in their name, which tells what is done to which table."""
+
+    def __str__(self) -> str:
+        return f"{self.share:g} of {self.calls or 'all'} calls, up to {self.longest_s:g} s"
+
+
 class SharedStore:
     """What all processes share."""
 
@@ -83,6 +95,8 @@ class SharedStore:
         self.memory = MemoryStore()
         self.chances = Chances()
         self.is_full = False
+        self.stalls: Mapping[str, Stall] = {}
+        """Before which calls a process stands still, by its name."""
         self.holders: dict[str, Process] = {}
         """Who holds which lock."""
         self._deleted: set[tuple[object, ...]] = set()
@@ -184,22 +198,24 @@ class SimStore:
                 self.between_calls = act
         shared, process = self._shared, self._process
         world, weather, chances = shared.world, shared.weather, shared.chances
-        program, dice = world.program, world.rng
+        program = world.program
+        self._perhaps_stand_still(name, program)
         world.note(f"{process.name} {name}")
         world.counts["store calls"] += 1
         if weather.held_up_s(process.name, STORE):
             program.sleep(PATIENCE_S)
             raise self._gone("a partition")
-        if dice.random() < chances.lost:
+        if process.dice("lost calls").random() < chances.lost:
             world.counts["calls lost"] += 1
             program.sleep(PATIENCE_S)
             raise self._gone("a call was lost")
-        if is_write and dice.random() < chances.late:
+        late = process.dice("late calls")
+        if is_write and late.random() < chances.late:
             world.counts["calls late"] += 1
-            world.at(PATIENCE_S + dice.uniform(0, 20), None, lambda: _quietly(again or work))
+            world.at(PATIENCE_S + late.uniform(0, 20), None, lambda: _quietly(again or work))
             program.sleep(PATIENCE_S)
             raise self._gone("a call is late")
-        if torn is not None and dice.random() < chances.torn:
+        if torn is not None and process.dice("torn calls").random() < chances.torn:
             world.counts["writes torn"] += 1
             work = self._torn(torn)
         outcome: list[T | Exception] = []
@@ -215,13 +231,16 @@ class SimStore:
                 outcome.append(error)
 
         # On its way it is no part of the process any more, which may die meanwhile.
-        there_s = weather.delay_s(dice)
+        ways = process.dice("ways to the store")
+        there_s = weather.delay_s(ways)
         world.at(there_s, None, arrive)
-        program.sleep(there_s + weather.delay_s(dice))
-        if again is not None and dice.random() < chances.twice:
+        program.sleep(there_s + weather.delay_s(ways))
+        twice = process.dice("calls that come twice")
+        if again is not None and twice.random() < chances.twice:
             world.counts["writes twice"] += 1
-            world.at(dice.uniform(0, 5), None, lambda: _quietly(again))
-        if weather.held_up_s(STORE, process.name) or dice.random() < chances.unheard:
+            world.at(twice.uniform(0, 5), None, lambda: _quietly(again))
+        unheard = process.dice("lost answers")
+        if weather.held_up_s(STORE, process.name) or unheard.random() < chances.unheard:
             world.counts["answers lost"] += 1
             program.sleep(PATIENCE_S)
             raise self._gone("an answer was lost")
@@ -229,6 +248,16 @@ class SimStore:
         if isinstance(result, Exception):
             raise result
         return result
+
+    def _perhaps_stand_still(self, name: str, program: Program) -> None:
+        shared, process = self._shared, self._process
+        stall, dice = shared.stalls.get(process.name), process.dice("stalls")
+        if stall is not None and stall.calls in name and dice.random() < stall.share:
+            shared.world.counts["stalls before a call"] += 1
+            seconds = dice.uniform(0.1, 1.0) * stall.longest_s
+            shared.world.note(f"{process.name} stands still for {seconds:.1f} s before {name}")
+            process.paused_until_s = max(process.paused_until_s, shared.world.now_s + seconds)
+            program.sleep(0)
 
     def _torn(self, work: Callable[[], object]) -> Callable[[], Any]:
         def fail() -> None:
@@ -248,14 +277,16 @@ class SimStore:
         is_write = name in ("create_table", "drop_table") or name.startswith("set_")
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return self._call(name, lambda: method(*args, **kwargs), is_write=is_write)
+            title = f"{name} {args[0]}" if args and isinstance(args[0], str) else name
+            return self._call(title, lambda: method(*args, **kwargs), is_write=is_write)
 
         return call
 
     def scan(self, *args: Any, **kwargs: Any) -> Iterator[list[Row]]:
         """Yield pages, each by a call of its own."""
         pages = self._shared.memory.scan(*args, **kwargs)
-        while (page := self._call("scan", lambda: next(pages, None))) is not None:
+        title = f"scan {args[0]}"
+        while (page := self._call(title, lambda: next(pages, None))) is not None:
             yield page
 
     # -- writes ----------------------------------------------------------------------------------
@@ -264,7 +295,7 @@ class SimStore:
         """Change rows; see `Store`."""
         shared = self._shared
         rows = [(table, one) for table, mutations in batch.items() for one in mutations]
-        dice = shared.world.rng
+        dice = self._process.dice("parts of torn calls")
         part: dict[str, list[RowMutation]] = {}
         is_tearable = len(rows) > 1 and not self.capabilities.guarded_batches
         if is_tearable:

@@ -15,7 +15,7 @@ what it finds are those of the invariants:
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -50,11 +50,32 @@ MAX_FRAME_BYTES: Final = 1024 * 1024
 MAX_FINDINGS: Final = 20
 
 
+class Sought(Exception):
+    """What was looked for is found."""
+
+
+def name_of(finding: str) -> str:
+    """Return what is before the colon."""
+    return finding.partition(":")[0]
+
+
 class Watch:
     """Everything that is known of one store, over all instances of its oracle."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(
+        self, world: World, *, forgets_decisions: bool = False, until_found: str | None = None
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            world: Where it is.
+            forgets_decisions: Oracles remember so few that a commit which is asked for anew, by who
+                does not say that he asks again, may be refused though it was done.
+            until_found: End the world once this is found.
+        """
+        self._until_found = until_found
         self.world = world
+        self._forgets_decisions = forgets_decisions
         self.findings: list[str] = []
         self.newest_ts = 0
         """The highest timestamp that was sent."""
@@ -80,6 +101,8 @@ class Watch:
         self.world.note(f"FOUND {what}")
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(what)
+        if name_of(what) == self._until_found:
+            self.world.error = self.world.error or Sought()
 
     # -- what becomes durable --------------------------------------------------------------------
 
@@ -122,9 +145,11 @@ class Watch:
 
     # -- what is asked and answered --------------------------------------------------------------
 
-    def asked(self, request: CommitRequest) -> None:
-        """Keep what a transaction wrote."""
+    def asked(self, request: CommitRequest) -> bool:
+        """Keep what a transaction wrote; say whether this is a copy that does not say so."""
+        is_copy = request.start_ts in self._asked and not request.is_retry
         self._asked[request.start_ts] = request
+        return is_copy
 
     def begun(self, instance: str, start_ts: int, *, newest_before: int) -> None:
         """Look at a start timestamp as it leaves."""
@@ -142,9 +167,18 @@ class Watch:
         self.newest_ts = max(self.newest_ts, fence_ts)
 
     def told(
-        self, instance: str, start_ts: int, commit_ts: int | None, *, is_verdict: bool
+        self,
+        instance: str,
+        start_ts: int,
+        commit_ts: int | None,
+        *,
+        is_verdict: bool,
+        is_copy: bool = False,
     ) -> None:
         """Look at what is said of a commit; a verdict is the answer to a request for it."""
+        if is_copy and commit_ts is None and self._forgets_decisions:
+            self.world.counts["copies refused"] += 1
+            return
         before = self._told.setdefault(start_ts, commit_ts)
         if before != commit_ts:
             self.found(f"I8: of {start_ts} was said {before}, and then {commit_ts}")
@@ -210,13 +244,15 @@ class Wiretap:
         self._requests = FrameReader(max_frame_bytes=MAX_FRAME_BYTES)
         self._responses = FrameReader(max_frame_bytes=MAX_FRAME_BYTES)
         self._newest_at_begin: deque[int] = deque()
+        self._copies: Counter[int] = Counter()
+        """Commits that were asked for again by who did not say so, and not answered yet."""
 
     def asked(self, data: bytes) -> None:
         """Read what reaches the oracle."""
         for payload in self._requests.feed(data):
             request = decode_request(payload)
             if isinstance(request, CommitRequest):
-                self._watch.asked(request)
+                self._copies[request.start_ts] += self._watch.asked(request)
             elif isinstance(request, TimestampRequest):
                 self._newest_at_begin.append(self._watch.newest_ts)
 
@@ -230,8 +266,14 @@ class Wiretap:
                     newest_before = self._newest_at_begin.popleft()
                     watch.begun(self._instance, response.start_ts, newest_before=newest_before)
                 case CommitResponse():
+                    is_copy = self._copies[response.start_ts] > 0
+                    self._copies[response.start_ts] -= is_copy
                     watch.told(
-                        self._instance, response.start_ts, response.commit_ts, is_verdict=True
+                        self._instance,
+                        response.start_ts,
+                        response.commit_ts,
+                        is_verdict=True,
+                        is_copy=is_copy,
                     )
                 case FenceResponse():
                     watch.fenced(response.table_id, response.fence_ts)

@@ -1,10 +1,13 @@
-"""What happens next?  Virtual time, one source of chance, and programs that take strict turns.
+"""What happens next?  Virtual time, sources of chance, and programs that take strict turns.
 
 Everything that happens is an event in one queue: its moment, the process that it concerns, and
 what to do.  A process that is paused gets its events late, and one that is dead gets none.  Code
 that blocks runs as a `Program`: a thread that goes on when its event comes, and hands the turn back
 where it would wait.  One thread runs at any time, and time stands still while it does, so that a
 run depends on nothing but its seed.
+
+Each process, and whatever else draws something, has dice of its own, which follow from the seed and
+from what they are for: one more actor, or one more draw, leaves what the others draw as it is.
 
 Lacks any idea of what the processes do.
 """
@@ -51,8 +54,10 @@ class SimClock:
 class Process:
     """What crashes and is paused as a whole."""
 
-    def __init__(self, world: World, name: str, clock: SimClock) -> None:
+    def __init__(self, world: World, name: str, clock: SimClock, number: int) -> None:
         self.name = name
+        self.number = number
+        """How many of its name there were before."""
         self.clock = clock
         self.is_dead = False
         self.paused_until_s = 0.0
@@ -60,6 +65,10 @@ class Process:
         """What the operating system does for a process that is gone."""
         self._world = world
         self._programs: list[Program] = []
+
+    def dice(self, purpose: str) -> random.Random:
+        """Return what decides one thing about this process, and about no other one."""
+        return self._world.dice(purpose, self.name, self.number)
 
     def start(self, function: Callable[[], object]) -> Program:
         """Run a function from the next event on."""
@@ -83,7 +92,7 @@ class Program:
 
     def __init__(self, world: World, process: Process, function: Callable[[], object]) -> None:
         self._world = world
-        self._process = process
+        self.process = process
         self._function = function
         self._turn = threading.Lock()
         self._turn.acquire()
@@ -136,7 +145,7 @@ class Program:
                 self._waits += 1
                 self.go_on()
 
-        self._world.at(seconds, self._process, time_is_up)
+        self._world.at(seconds, self.process, time_is_up)
         self._world.turn.release()
         self._turn.acquire()
         self.check_alive()
@@ -150,7 +159,7 @@ class Program:
                 self._waits += 1
                 self.go_on()
 
-        self._world.at(0, self._process, go_on)
+        self._world.at(0, self.process, go_on)
 
     def check_alive(self) -> None:
         """Go no further in a process that has died.
@@ -158,15 +167,15 @@ class Program:
         Raises:
             Crashed: it has.
         """
-        if self._process.is_dead:
+        if self.process.is_dead:
             raise Crashed
 
 
 class World:
-    """The queue of events, the time, the dice and the record of what happened."""
+    """The queue of events, the time, all dice and the record of what happened."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
+        self.seed = seed
         self.now_s = 0.0
         self.error: BaseException | None = None
         """Why it cannot go on: an exception that nobody foresaw."""
@@ -177,6 +186,8 @@ class World:
         self.counts: Counter[str] = Counter()
         self.last_events: deque[str] = deque(maxlen=LAST_EVENTS)
         self.processes: list[Process] = []
+        self._dice: dict[tuple[object, ...], random.Random] = {}
+        self._incarnations: Counter[str] = Counter()
         self._digest = hashlib.sha256()
         self._queue: list[tuple[float, int, Process | None, Callable[[], None]]] = []
         self._numbers = count()
@@ -187,9 +198,17 @@ class World:
         assert self.running is not None, "a program asks"
         return self.running
 
+    def dice(self, *purpose: object) -> random.Random:
+        """Return the dice for one purpose: the same whenever they are asked for."""
+        if (dice := self._dice.get(purpose)) is None:
+            text = " ".join(str(one) for one in purpose)
+            dice = self._dice[purpose] = random.Random(f"{text} of {self.seed}")
+        return dice
+
     def process(self, name: str, clock: SimClock) -> Process:
         """Begin a process, in which nothing runs yet."""
-        process = Process(self, name, clock)
+        process = Process(self, name, clock, self._incarnations[name])
+        self._incarnations[name] += 1
         self.processes.append(process)
         return process
 

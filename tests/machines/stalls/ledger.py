@@ -80,6 +80,10 @@ class Ledger:
         self.deeds.append(deed)
         return deed
 
+    def begin_anew(self, deed: Deed) -> None:
+        """Note that nothing that was asked for has happened yet."""
+        deed.began = next(self._ticks)
+
     def end(self, deed: Deed, *, was_done: bool, told: str = "") -> None:
         """Note what he was told; if it is known already, it must be the same."""
         if deed.was_done is not None:
