@@ -141,7 +141,14 @@ def _commit_table(visit: Visit) -> list[Part]:
 
 def _ages(visit: Visit) -> dict[str, Any]:
     found = commit_table.count_by_age(visit.cells(), now_ms=time.time_ns() // 1_000_000)
-    return {**found, "spans": [(commit_table.span_text(one), one) for one in found["by_age"]]}
+    spans = [(commit_table.span_text(one), one) for one in found["by_age"]]
+    return {
+        **found,
+        "spans": [(name, one["entries"]) for name, one in spans],
+        "spans_of_invalidations": [
+            (name, one["invalidations"]) for name, one in spans if one["invalidations"]
+        ],
+    }
 
 
 def _runs(visit: Visit) -> dict[str, Any]:

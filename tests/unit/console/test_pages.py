@@ -13,17 +13,20 @@ from typing import Any
 import pytest
 
 import omidpy
+from omidpy.console import sources
 from omidpy.console.app import HERE, Console
 from omidpy.console.pages import PAGES
 from omidpy.console.sources import Addresses
 from omidpy.errors import OracleUnavailable, StorageUnavailable
 from omidpy.facts.control import ControlTable
+from omidpy.facts.format import FORMAT, FORMAT_FACT
 from omidpy.fate.operation import Status
 from omidpy.fate.table.rows import row_of
 from omidpy.fate.table.store import FATE_TABLE, TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
-from omidpy.storage.base import Put, RowMutation
+from omidpy.reports.opened import missing_tables
+from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import an_operation
 from tests.machines.console import HOSTILE, ask, fill, over
@@ -269,6 +272,30 @@ def test_a_part_that_fails_is_an_obstacle_of_its_own(tm: TransactionManager) -> 
         assert answered.status == 200
         assert answered.text.count("the disk is gone") >= 1
         assert f'<a href="/{name}" aria-current="page">' in answered.text
+
+
+def test_the_parts_of_a_page_look_at_the_store_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster of thousands of tables each list is one; the next page looks again."""
+    looked: list[int] = []
+
+    def missing(store: Store) -> list[str]:
+        looked.append(1)
+        return missing_tables(store)
+
+    monkeypatch.setattr(sources, "missing_tables", missing)
+    for count in (1, 2):
+        world.page("tables")
+        assert len(looked) == count
+
+
+def test_a_form_that_is_newer_is_seen_by_the_next_page(tm: TransactionManager) -> None:
+    """Whoever upgrades while the console runs must not have his store read as it was."""
+    console = over(tm)
+    assert "has format" not in ask(console, "/tables").text
+    ControlTable(tm.store).write(FORMAT_FACT, b"%d" % (FORMAT + 1))
+    assert ask(console, "/tables").text.count(f"has format {FORMAT + 1}") == 3
 
 
 def test_an_oracle_that_is_silent_keeps_no_page(tm: TransactionManager) -> None:
