@@ -39,10 +39,10 @@ NOW: Final = Version("now", ROOT)
 
 def test_the_versions_are_two(before: Version, tmp_path: Path) -> None:
     """Both would otherwise be this one, and everything below would hold."""
+    words = ["-c", "import omidpy, tso, compactor; print(omidpy.__file__, tso.__file__)"]
     files = []
-    for version in (before, NOW):
-        words = ["-c", "import omidpy, tso, compactor; print(omidpy.__file__, tso.__file__)"]
-        printed, _ = version.start(words, tmp_path).communicate(timeout=60)
+    for process in [version.start(words, tmp_path) for version in (before, NOW)]:
+        printed, _ = process.communicate(timeout=60)
         files.append({Path(one).parents[1] for one in printed.split()})
     assert files == [{before.folder}, {NOW.folder}]
 

@@ -191,10 +191,11 @@ class Town:
 
     def check(self, *versions: Version) -> None:
         """Let each version see: no money came or went, and all that was acknowledged is there."""
-        for version in versions:
-            balances, done = json.loads(
-                _ended(version.start(["-c", _SEEN, self.store, "store:"], self._directory))
-            )
+        words = ["-c", _SEEN, self.store, "store:"]
+        looking = [(one, one.start(words, self._directory)) for one in versions]
+        seen = [(version, _ended(process)) for version, process in looking]
+        for version, printed in seen:
+            balances, done = json.loads(printed)
             assert sum(balances) == ACCOUNTS * STAKE, f"{version.name} sees {balances}"
             lost = set(self.acknowledged) - set(done)
             assert not lost, f"{version.name} does not see {sorted(lost)[:5]}"
