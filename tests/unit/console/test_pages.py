@@ -357,6 +357,31 @@ def test_a_store_that_is_not_set_up_is_shown_empty(tmp_path: Path) -> None:
     store.close()
 
 
+def test_no_figure_is_worked_out_by_the_console() -> None:
+    """It shows what `--json` prints: all that reads a store is in rooms that the commands use."""
+    said = re.compile(r"^ *from (omidpy\.[\w.]+|compactor[\w.]*) import", re.MULTILINE)
+    imported = {
+        module
+        for name in ("pages", "app", "drawing", "parts")
+        for module in said.findall((HERE / f"{name}.py").read_text("utf-8"))
+    }
+    figures = {one for one in imported if not one.startswith(("omidpy.base", "omidpy.console"))}
+    values = {"omidpy.errors", "omidpy.model", "omidpy.manager", "omidpy.storage.address"}
+    assert figures - values == {
+        "omidpy.reports",
+        "omidpy.reports.texts",
+        "omidpy.recipes.export_queue",
+        "omidpy.committers.places",
+        "omidpy.fate.listing",
+        "omidpy.fate.table.store",
+        "omidpy.fate.view",
+        "compactor.pruning.standing",
+    }
+    for name in ("dump_document", "operation_document", "read_standing", "lag_document"):
+        users = [path for path in (HERE.parent / "cli").rglob("*.py") if name in path.read_text()]
+        assert users, f"no command prints what {name} returns"
+
+
 def test_every_template_is_shipped() -> None:
     """A part whose template is missing is found by whoever installs, not by whoever writes."""
     import tomllib
