@@ -190,8 +190,11 @@ omidpy compact --store "$TSO_STORE"
 )
 def test_the_containerfile_is_done_in_fresh_roots(tmp_path: Path) -> None:
     """It is built where a compiler is, and runs where none is, in a root that is read-only."""
-    kept = ("PIP_CERT", "SSL_CERT_FILE", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
-    reach = {name: os.environ[name] for name in kept if name in os.environ}
+    reach = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("PIP_") or name == "SSL_CERT_FILE"
+    }
     image = build(DEPLOY / "Containerfile", tmp_path, reach)
     script = IN_THE_IMAGE.format(command=shlex.join(image.command), health=shlex.join(image.health))
     variables = {
