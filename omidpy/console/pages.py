@@ -105,7 +105,7 @@ def _tables(visit: Visit) -> list[Part]:
 
 
 def _standings(visit: Visit) -> dict[str, Any]:
-    found = [one.document() for one in tables.list_standings(visit.cells())]
+    found = [one.document() for one in tables.list_standings(visit.cells(), visit.surveyed())]
     return {"tables": sorted(found, key=lambda one: one["standing"] == "system")}
 
 
@@ -113,7 +113,7 @@ def _healed(visit: Visit) -> dict[str, Any]:
     from compactor.pruning.standing import read_standing  # noqa: PLC0415 - application
 
     return {
-        **read_standing(visit.cells(), with_ranges=True),
+        **read_standing(visit.cells(), with_ranges=True, surveyed=visit.surveyed()),
         "now_ms": time.time_ns() // 1_000_000,
         "store": visit.addresses.store,
         "tso": visit.addresses.tso,

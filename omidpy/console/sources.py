@@ -21,6 +21,7 @@ from omidpy.reports.servers import Look, look_at
 from omidpy.storage.base import Store
 
 if TYPE_CHECKING:
+    from compactor.pruning.unvisited import Surveyed
     from omidpy.committers.objects.store import ObjectStore
 
 T = TypeVar("T")
@@ -157,6 +158,14 @@ class Visit:
         self.query = query
         self.cells = Opened(sources.cells)
         """Returns the store as the first part that asked has found it."""
+        self.surveyed = Opened(lambda: _surveyed(self.cells()))
+        """Returns whose its tables are, and what holds the horizon back."""
+
+
+def _surveyed(store: Store) -> Surveyed:
+    from compactor.pruning.unvisited import Surveyed  # noqa: PLC0415 - application
+
+    return Surveyed.of(store)
 
 
 def _open_objects() -> ObjectStore:

@@ -176,6 +176,7 @@ if touch /written 2>/dev/null || command -v gcc; then exit 1; fi
 until {health} 2>/dev/null; do kill -0 $! && sleep 0.2; done
 omidpy table create t --families cf --store "$TSO_STORE" --tso 127.0.0.1:24758 --apply
 omidpy doctor --store "$TSO_STORE"
+python -c 'import omidpy.console.serving'
 omidpy verify --store sqlite:///verified.db --duration 3s
 kill -TERM $!
 wait $!

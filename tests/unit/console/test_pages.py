@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 import omidpy
+from compactor.pruning import unvisited
+from compactor.pruning.unvisited import holding_back
+from compactor.report import Laggard
 from omidpy.console import sources
 from omidpy.console.app import HERE, Console
 from omidpy.console.pages import PAGES
@@ -278,16 +281,21 @@ def test_the_parts_of_a_page_look_at_the_store_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster of thousands of tables each list is one; the next page looks again."""
-    looked: list[int] = []
+    looked: list[str] = []
 
     def missing(store: Store) -> list[str]:
-        looked.append(1)
+        looked.append("list")
         return missing_tables(store)
 
+    def holding(*asked: Any) -> list[Laggard]:
+        looked.append("ends of the commit table")
+        return holding_back(*asked)
+
     monkeypatch.setattr(sources, "missing_tables", missing)
+    monkeypatch.setattr(unvisited, "holding_back", holding)
     for count in (1, 2):
         world.page("tables")
-        assert len(looked) == count
+        assert sorted(looked) == ["ends of the commit table"] * count + ["list"] * count
 
 
 def test_a_form_that_is_newer_is_seen_by_the_next_page(tm: TransactionManager) -> None:
