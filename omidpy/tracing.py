@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 
 try:
@@ -37,7 +38,7 @@ try:
     from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 except ImportError as error:
     raise ConfigError(
-        "opentelemetry-api is not installed; it comes with the extra `otel`"
+        f"opentelemetry-api is not installed; run `{install_hint('otel')}`"
     ) from error
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from compactor.horizon import (
 from compactor.lag import TimestampAges, holds_of
 from compactor.pruning.laggards import NOT_SCANNED, known_reasons
 from compactor.pruning.snapshot_holds import recorded_holds
-from compactor.pruning.unvisited import holding_back
+from compactor.pruning.unvisited import Surveyed, holding_back
 from compactor.report import Laggard, RunLog
 from compactor.tables.ownership import Standing, TableStanding, owned, survey
 from omidpy.base.clock import Clock, SystemClock
@@ -37,7 +37,11 @@ _IN_DOUBT: Final = (
 
 
 def read_standing(
-    store: Store, clock: Clock | None = None, *, with_ranges: bool = False
+    store: Store,
+    clock: Clock | None = None,
+    *,
+    with_ranges: bool = False,
+    surveyed: Surveyed | None = None,
 ) -> dict[str, Any]:
     """Return everything that is known about claims and horizons, as JSON values.
 
@@ -47,17 +51,20 @@ def read_standing(
         with_ranges: Each of `tables` has its `ranges`, too: how far the rows of each are healed,
             without gap, neighbours differing.  `start` and `end` are hexadecimal, empty for an end
             of the table; `watermark` is 0 where no claim speaks of the rows.
+        surveyed: What somebody has seen just now; None: it is looked for.
     """
     clock = clock or SystemClock()
     control = ControlTable(store)
     facts = Watermarks(control)
     claims = facts.claims()
-    standings = survey(store, COMMIT_TABLE)
+    standings = survey(store, COMMIT_TABLE) if surveyed is None else surveyed.standings
     by_table = claims_by_table(relevant(claims, owned(standings))[0])
     newest = max((claim.watermark for claim in claims), default=HOLE)
     laggards = list(_behind(standings, by_table, newest))
     if not any(one.reason for one in standings):
-        laggards += holding_back(store, COMMIT_TABLE, standings)
+        laggards += (
+            holding_back(store, COMMIT_TABLE, standings) if surveyed is None else surveyed.holding
+        )
     laggards = known_reasons(RunLog(control).runs(), laggards)
     low_watermark, horizon = read_low_watermark(store), facts.prune_horizon()
     laggards += recorded_holds(control, below=low_watermark)

@@ -30,7 +30,7 @@ stays.  Copies of tables that are made after the last list are beyond this; that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -38,10 +38,22 @@ from compactor.horizon import HOLE
 from compactor.pruning.prune import PruneLimits
 from compactor.pruning.slices import find_ends
 from compactor.report import Laggard
-from compactor.tables.ownership import Standing, TableStanding, family_remedy, family_text, remedy
+from compactor.tables.ownership import (
+    Standing,
+    TableStanding,
+    family_remedy,
+    family_text,
+    remedy,
+    survey,
+)
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.errors import NoSuchTable, StorageError
-from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT, CommitTable, read_low_watermark
+from omidpy.facts.commit_table import (
+    COMMIT_TABLE,
+    FIRST_TIMESTAMP_FACT,
+    CommitTable,
+    read_low_watermark,
+)
 from omidpy.facts.control import ControlTable
 from omidpy.facts.questions import Question
 from omidpy.model import (
@@ -147,6 +159,19 @@ def holding_back(
     limits = PruneLimits(first, low_watermark, low_watermark)
     ends = find_ends(CommitTable(store, commit_table), limits)
     return ask(store, standings, stretches(ends.start_timestamps))
+
+
+class Surveyed(NamedTuple):
+    """Whose each table of a store is, and what holds the horizon back: for several who look."""
+
+    standings: list[TableStanding]
+    holding: list[Laggard]
+
+    @classmethod
+    def of(cls, store: Store) -> Self:
+        """Look now.  Cost: as `survey` and `holding_back`."""
+        standings = survey(store, COMMIT_TABLE)
+        return cls(standings, holding_back(store, COMMIT_TABLE, standings))
 
 
 def _ask_place(store: Store, place: Place, versions: Sequence[range]) -> Answer | None:

@@ -14,7 +14,7 @@ mkdir "$work/src"
 (cd "$source" && tar -cf - pyproject.toml setup.py MANIFEST.in README.md LICENSE NOTICE \
     omidpy tso compactor) | tar -xf - -C "$work/src"
 "$python" -m pip wheel --quiet --no-cache-dir --wheel-dir "$wheels" \
-    "$work/src[hbase,zk,fast,parquet,kafka,postgresql,s3]"
+    "$work/src[hbase,zk,fast,parquet,kafka,postgresql,s3,console]"
 ls "$wheels" | grep -q '^omidpy-.*linux' || {
     echo "wheels.sh: the engine was not compiled" >&2
     exit 1

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, quote
@@ -19,6 +20,7 @@ from urllib.parse import parse_qs, quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -31,7 +33,7 @@ from omidpy.console.deeds import DEEDS, Deed, Entry, Journal, carry_out
 from omidpy.console.pages import PAGES, Page
 from omidpy.console.parts import DEADLINE_S, Loader
 from omidpy.console.people import COOKIE, Person, Proofs, Sessions, Tokens, is_ours
-from omidpy.console.sources import Sources
+from omidpy.console.sources import Sources, Visit
 from omidpy.reports.texts import brief, key_text, moment
 
 logger = logging.getLogger(__name__)
@@ -59,38 +61,28 @@ HEADERS: Final = {
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
+@dataclass(kw_only=True)
 class Console:
     """What requests are answered from."""
 
-    def __init__(
-        self,
-        sources: Sources,
-        *,
-        journal: Journal | None = None,
-        tokens: Tokens | None = None,
-        is_operator: Callable[[str], bool] | None = None,
-        is_local: bool = True,
-        is_secure: bool = False,
-        deadline_s: float = DEADLINE_S,
-    ) -> None:
-        """Answer from these sources.
+    sources: Sources = field(kw_only=False)
+    """What is shown."""
+    journal: Journal | None = None
+    """Where deeds are noted; None: there are none."""
+    tokens: Tokens | None = None
+    """Who may change something who has no certificate."""
+    is_operator: Callable[[str], bool] | None = None
+    """Whether the owner of a certificate may; None: certificates say nothing."""
+    is_local: bool = True
+    """Whether this machine alone reaches us."""
+    is_secure: bool = False
+    """Whether TLS is spoken."""
+    deadline_s: float = DEADLINE_S
+    """How long a page waits for its parts."""
 
-        Args:
-            sources: What is shown.
-            journal: Where deeds are noted; None: there are none.
-            tokens: Who may change something who has no certificate.
-            is_operator: Whether the owner of a certificate may; None: certificates say nothing.
-            is_local: Whether this machine alone reaches us.
-            is_secure: Whether TLS is spoken.
-            deadline_s: How long a page waits for its parts.
-        """
-        self.sources = sources
-        self.journal = journal
-        self.tokens = tokens
-        self.is_operator = is_operator
-        self.is_local = is_local
-        self.is_secure = is_secure
-        self.loader = Loader(deadline_s)
+    def __post_init__(self) -> None:
+        """Know nobody yet."""
+        self.loader = Loader(self.deadline_s)
         self.sessions = Sessions()
         self.proofs = Proofs()
         self.templates = _templates()
@@ -123,22 +115,18 @@ class Console:
         kinds = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
         name = request.path_params["name"]
         if name not in kinds:
-            return PlainTextResponse("there is no such file\n", 404)
+            raise HTTPException(404, "there is no such file\n")
         return Response((HERE / "static" / name).read_bytes(), media_type=kinds[name])
 
     async def _page(self, request: Request) -> Response:
         page = PAGES.get(request.path_params["name"])
         if page is None:
-            return PlainTextResponse("there is no such page\n", 404)
-        parts = page.parts(self.sources, request.query_params)
+            raise HTTPException(404, "there is no such page\n")
+        parts = page.parts(Visit(self.sources, request.query_params))
         shown = await self.loader.shown(parts)
         person = self._person(request)
-        text = self.templates.get_template("page.html").render(
-            self._frame(request, page, person),
-            page=page,
-            shown=[(one, self._body(one, person)) for one in shown],
-        )
-        return Response(text, media_type="text/html")
+        bodies = [(one, self._body(one, person)) for one in shown]
+        return self._rendered("page.html", request, page, person, shown=bodies)
 
     def _body(self, shown: Any, person: Person | None) -> Markup:
         """Return a part's own markup; one that cannot be shown hides no other."""
@@ -153,12 +141,22 @@ class Console:
             return Markup('<p class="problem">It cannot be shown; the log says why.</p>')
         return Markup(text)  # noqa: S704 - it was escaped as it was made
 
-    def _frame(self, request: Request, page: Page | None, person: Person | None) -> dict[str, Any]:
-        """Return what every page has around its parts."""
+    def _rendered(
+        self,
+        template: str,
+        request: Request,
+        page: Page | None,
+        person: Person | None,
+        *,
+        status: int = 200,
+        **more: Any,
+    ) -> Response:
+        """Return a page, with what each has around its parts."""
         query = request.query_params
         entries = list(self.journal.entries) if self.journal is not None else []
         rest = {name: value for name, value in query.items() if name not in ("live", "done")}
-        return {
+        around = {
+            "page": page,
             "pages": list(PAGES.values()),
             "here": request.url.path,
             "query": query,
@@ -174,6 +172,8 @@ class Console:
             "entries": [one for one in entries if page and DEEDS[one.deed].page == page.name],
             "done": next((one for one in entries if one.number == query.get("done")), None),
         }
+        text = self.templates.get_template(template).render(around, **more)
+        return Response(text, status, media_type="text/html")
 
     # -- people --------------------------------------------------------------------------------
 
@@ -191,36 +191,25 @@ class Console:
 
     async def _sign_in(self, request: Request) -> Response:
         if self.tokens is None:
-            return PlainTextResponse("nobody signs in here\n", 404)
-        problem = ""
-        if request.method == "POST":
-            form = await self._form(request)
-            if isinstance(form, Response):
-                return form
-            name = self.tokens.owner(form.get("token", ""))
-            if name is not None:
-                logger.info("%s has signed in from %s", name, _peer(request))
-                answer = RedirectResponse("/oracle", 303)
-                answer.set_cookie(
-                    COOKIE,
-                    self.sessions.begin(name),
-                    httponly=True,
-                    samesite="strict",
-                    secure=self.is_secure,
-                )
-                return answer
+            raise HTTPException(404, "nobody signs in here\n")
+        person = self._person(request)
+        if request.method != "POST":
+            return self._rendered("sign-in.html", request, None, person, problem="")
+        name = self.tokens.owner((await self._form(request)).get("token", ""))
+        if name is None:
             logger.warning("somebody at %s has a token that is nobody's", _peer(request))
             problem = "This token is nobody's."
-        person = self._person(request)
-        text = self.templates.get_template("sign-in.html").render(
-            self._frame(request, None, person), problem=problem
-        )
-        return Response(text, 403 if problem else 200, media_type="text/html")
+            return self._rendered(
+                "sign-in.html", request, None, person, status=403, problem=problem
+            )
+        logger.info("%s has signed in from %s", name, _peer(request))
+        answer = RedirectResponse("/oracle", 303)
+        number = self.sessions.begin(name)
+        answer.set_cookie(COOKIE, number, httponly=True, samesite="strict", secure=self.is_secure)
+        return answer
 
     async def _sign_out(self, request: Request) -> Response:
-        form = await self._form(request)
-        if isinstance(form, Response):
-            return form
+        await self._form(request)
         self.sessions.end(request.cookies.get(COOKIE, ""))
         answer = RedirectResponse("/oracle", 303)
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
@@ -231,20 +220,19 @@ class Console:
     async def _deed(self, request: Request) -> Response:
         deed = DEEDS.get(request.path_params["name"])
         if self.journal is None or deed is None:
-            return PlainTextResponse("this console changes nothing\n", 404)
+            raise HTTPException(404, "this console changes nothing\n")
         form = await self._form(request)
-        if isinstance(form, Response):
-            return form
         person = self._person(request)
         if person is None:
-            return PlainTextResponse("sign in first, with a token or a certificate\n", 403)
+            raise HTTPException(403, "sign in first, with a token or a certificate\n")
         if not self.proofs.holds(person, form.get("proof", "")):
-            return PlainTextResponse("this form was made for somebody else, or long ago\n", 403)
+            raise HTTPException(403, "this form was made for somebody else, or long ago\n")
         about = {name: form.get(name, "")[:1000] for name in deed.about}
         try:
             entry = self.journal.begin(person, _peer(request), deed.name, about)
         except OSError as error:
-            return PlainTextResponse(f"the journal cannot be written: {error.strerror}\n", 503)
+            told = f"the journal cannot be written: {error.strerror}\n"
+            raise HTTPException(503, told) from error
         await self._done(deed, form, entry)
         self.loader.forget()
         return RedirectResponse(f"/{deed.page}?done={entry.number}", 303)
@@ -268,19 +256,23 @@ class Console:
         except TimeoutError:
             logger.info("%s is still at work", entry.number)
 
-    async def _form(self, request: Request) -> dict[str, str] | Response:
-        """Return what a form of ours holds, or why it is refused."""
+    async def _form(self, request: Request) -> dict[str, str]:
+        """Return what a form of ours holds.
+
+        Raises:
+            HTTPException: it is none of ours, or has no end that is soon.
+        """
         if not is_ours(request.headers.get("origin"), request.headers.get("host", "")):
-            return PlainTextResponse("this form is on no page of this console\n", 403)
+            raise HTTPException(403, "this form is on no page of this console\n")
         data = b""
         try:
             async with asyncio.timeout(FORM_TIMEOUT_S):
                 async for chunk in request.stream():
                     data += chunk
                     if len(data) > MAX_FORM_BYTES:
-                        return PlainTextResponse("this form is too long\n", 413)
-        except TimeoutError:
-            return PlainTextResponse("this form does not end\n", 408)
+                        raise HTTPException(413, "this form is too long\n")
+        except TimeoutError as error:
+            raise HTTPException(408, "this form does not end\n") from error
         fields = parse_qs(data.decode(errors="replace"), keep_blank_values=True)
         return {name: values[-1] for name, values in fields.items()}
 
@@ -336,7 +328,6 @@ def _templates() -> Environment:
         key=lambda key_hex, empty="": key_text(key_hex, empty=empty),
         moment=moment,
         number=lambda value: f"{value:,}",
-        percent=lambda value: f"{value:.0%}",
     )
     made.globals["draw"] = drawing
     return made

@@ -13,13 +13,15 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from functools import partial
+from typing import Final, TextIO
 
 from omidpy.console.people import Person
 from omidpy.console.sources import Sources
 from omidpy.errors import ConfigError, FateError, OmidError, UsageError
+from omidpy.fate.table.store import TableFateStore
 
 logger = logging.getLogger(__name__)
 
@@ -97,17 +99,7 @@ class Journal:
             logger.exception("what became of %s is not in the journal: %s", entry.number, state)
 
     def _write(self, entry: Entry) -> None:
-        line = {
-            "number": entry.number,
-            "time": _now(),
-            "who": entry.who,
-            "by": entry.by,
-            "peer": entry.peer,
-            "deed": entry.deed,
-            "about": entry.about,
-            "state": entry.state,
-            "told": entry.told,
-        }
+        line = {**asdict(entry), "time": _now()}
         with self._lock:
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
@@ -150,19 +142,16 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _fate(verb: str) -> Callable[[Sources, Form], str]:
-    def act(sources: Sources, form: Form) -> str:
-        from omidpy.fate.admin import Outcome  # noqa: PLC0415 - only where something is changed
-        from omidpy.fate.operation import parse_id  # noqa: PLC0415 - the same
-        from omidpy.reports.operations import administrator  # noqa: PLC0415 - the same
+def _fate(verb: str, sources: Sources, form: Form) -> str:
+    from omidpy.fate.admin import Outcome  # noqa: PLC0415 - only where something is changed
+    from omidpy.fate.operation import parse_id  # noqa: PLC0415 - the same
+    from omidpy.reports.operations import administrator  # noqa: PLC0415 - the same
 
-        admin = administrator(sources.fates(), wait_s=RESERVED_WAIT_S)
-        told = getattr(admin, verb)(parse_id(form.get("id", "")))
-        if told.outcome is not Outcome.DONE:
-            raise _Refused(told.text)
-        return str(told.text)
-
-    return act
+    admin = administrator(TableFateStore(sources.cells()), wait_s=RESERVED_WAIT_S)
+    told = getattr(admin, verb)(parse_id(form.get("id", "")))
+    if told.outcome is not Outcome.DONE:
+        raise _Refused(told.text)
+    return str(told.text)
 
 
 def _retry(sources: Sources, form: Form) -> str:
@@ -177,32 +166,28 @@ def _retry(sources: Sources, form: Form) -> str:
     return f"{count} dead letters of {name} are tried again"
 
 
-def _resume(sources: Sources, form: Form) -> str:
-    from omidpy.reports.jobs import resume_job  # noqa: PLC0415 - see above
+def _end_job(sources: Sources, form: Form, *, resumes: bool) -> str:
+    from omidpy.reports import jobs  # noqa: PLC0415 - see above
 
     address = form.get("plan", "")
     sources.folder_of(address)
-    done = resume_job(sources.objects(), address)
-    return f"job {done.job_id} is committed: {len(done.files)} files, {done.bytes_written:,} bytes"
-
-
-def _roll_back(sources: Sources, form: Form) -> str:
-    from omidpy.reports.jobs import roll_back_job  # noqa: PLC0415 - see above
-
-    address = form.get("plan", "")
-    sources.folder_of(address)
-    done: Any = roll_back_job(sources.objects(), address)
-    return f"job {done.job_id} is rolled back: nothing of it is left at {done.folder.url}"
+    if resumes:
+        done = jobs.resume_job(sources.objects(), address)
+        told = f"{len(done.files)} files, {done.bytes_written:,} bytes"
+        return f"job {done.job_id} is committed: {told}"
+    plan = jobs.roll_back_job(sources.objects(), address)
+    return f"job {plan.job_id} is rolled back: nothing of it is left at {plan.folder.url}"
 
 
 DEEDS: Final = {
     deed.name: deed
     for deed in (
-        Deed("cancel", "operations", ("id",), _fate("cancel")),
-        Deed("fail", "operations", ("id",), _fate("fail")),
-        Deed("delete", "operations", ("id",), _fate("delete")),
+        *(
+            Deed(verb, "operations", ("id",), partial(_fate, verb))
+            for verb in ("cancel", "fail", "delete")
+        ),
         Deed("retry", "queues", ("queue", "key"), _retry),
-        Deed("resume", "jobs", ("plan",), _resume),
-        Deed("rollback", "jobs", ("plan",), _roll_back),
+        Deed("resume", "jobs", ("plan",), partial(_end_job, resumes=True)),
+        Deed("rollback", "jobs", ("plan",), partial(_end_job, resumes=False)),
     )
 }

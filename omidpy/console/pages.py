@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from omidpy.console.parts import Part
-from omidpy.console.sources import Sources
+from omidpy.console.sources import Sources, Visit
 from omidpy.errors import OmidError, UsageError
+from omidpy.fate.table.store import TableFateStore
+from omidpy.manager import TransactionManager
 from omidpy.reports import (
     commit_table,
     operations,
@@ -28,14 +30,10 @@ from omidpy.storage.address import server_command
 
 MAX_LETTERS: Final = 50
 """Dead letters of a queue that are shown."""
-MAX_CELLS: Final = 200
-"""Cells of a transaction that are shown."""
 MAX_OPERATIONS: Final = 200
 MAX_RUNS: Final = 30
 COUNT_MAY_BE_S: Final = 20.0
 """How old a count may be that reads a whole table: it is shown with its age."""
-
-Query = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,44 +43,41 @@ class Page:
     name: str
     """Its path."""
     title: str
-    parts: Callable[[Sources, Query], list[Part]]
+    parts: Callable[[Visit], list[Part]]
 
 
 # -- the oracle ------------------------------------------------------------------------------------
 
 
-def _oracle(sources: Sources, query: Query) -> list[Part]:
-    del query
-    asked = sources.addresses.tso
-    parts = [
-        Part("deciding", "Who decides", "deciding.html", partial(_deciding, sources)),
-        Part("asked", f"The oracle at {asked}", "asked.html", partial(_asked, sources)),
+def _oracle(visit: Visit) -> list[Part]:
+    asked = visit.addresses.tso
+    return [
+        Part("deciding", "Who decides", partial(_deciding, visit)),
+        Part("asked", f"The oracle at {asked}", partial(_asked, visit)),
+        *(
+            Part(
+                f"server {one}",
+                f"Server {one.partition('?')[0]}",
+                partial(_server, visit.sources, one),
+            )
+            for one in visit.addresses.metrics
+        ),
     ]
-    parts += [
-        Part(
-            f"server {one}",
-            f"Server {one.partition('?')[0]}",
-            "server.html",
-            partial(_server, sources, one),
-        )
-        for one in sources.addresses.metrics
-    ]
-    return parts
 
 
-def _deciding(sources: Sources) -> dict[str, Any]:
-    url = sources.addresses.store
+def _deciding(visit: Visit) -> dict[str, Any]:
+    url = visit.addresses.store
     return {
-        **store.deciding(sources.cells()),
+        **store.deciding(visit.cells()),
         "store": url,
         "start": server_command(url),
-        "has_metrics": bool(sources.addresses.metrics),
+        "has_metrics": bool(visit.addresses.metrics),
     }
 
 
-def _asked(sources: Sources) -> dict[str, Any]:
+def _asked(visit: Visit) -> dict[str, Any]:
     began_s = time.monotonic()
-    found = store.ask_oracle(sources.cells(), sources.addresses.tso)
+    found = store.ask_oracle(visit.cells(), visit.addresses.tso)
     return {**found, "took_ms": 1000 * (time.monotonic() - began_s)}
 
 
@@ -101,33 +96,32 @@ def _server(sources: Sources, address: str) -> dict[str, Any]:
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _tables(sources: Sources, query: Query) -> list[Part]:
-    del query
+def _tables(visit: Visit) -> list[Part]:
     return [
-        Part("standings", "Tables", "standings.html", partial(_standings, sources)),
-        Part("healed", "How far rows are healed", "healed.html", partial(_healed, sources)),
-        Part("found", "Left over, at the last compaction", "found.html", partial(_found, sources)),
+        Part("standings", "Tables", partial(_standings, visit)),
+        Part("healed", "How far rows are healed", partial(_healed, visit)),
+        Part("found", "Left over, at the last compaction", partial(_found, visit)),
     ]
 
 
-def _standings(sources: Sources) -> dict[str, Any]:
-    found = [one.document() for one in tables.list_standings(sources.cells())]
+def _standings(visit: Visit) -> dict[str, Any]:
+    found = [one.document() for one in tables.list_standings(visit.cells(), visit.surveyed())]
     return {"tables": sorted(found, key=lambda one: one["standing"] == "system")}
 
 
-def _healed(sources: Sources) -> dict[str, Any]:
+def _healed(visit: Visit) -> dict[str, Any]:
     from compactor.pruning.standing import read_standing  # noqa: PLC0415 - application
 
     return {
-        **read_standing(sources.cells(), with_ranges=True),
+        **read_standing(visit.cells(), with_ranges=True, surveyed=visit.surveyed()),
         "now_ms": time.time_ns() // 1_000_000,
-        "store": sources.addresses.store,
-        "tso": sources.addresses.tso,
+        "store": visit.addresses.store,
+        "tso": visit.addresses.tso,
     }
 
 
-def _found(sources: Sources) -> dict[str, Any]:
-    known, _ = runs.recorded(sources.cells())
+def _found(visit: Visit) -> dict[str, Any]:
+    known, _ = runs.recorded(visit.cells())
     ended = [one for one in known if one.report is not None and not one.report.dry_run]
     if not ended:
         return {"run": None}
@@ -138,25 +132,31 @@ def _found(sources: Sources) -> dict[str, Any]:
 # -- the commit table ------------------------------------------------------------------------------
 
 
-def _commit_table(sources: Sources, query: Query) -> list[Part]:
-    del query
+def _commit_table(visit: Visit) -> list[Part]:
     return [
-        Part("ages", "Entries by age", "ages.html", partial(_ages, sources), COUNT_MAY_BE_S),
-        Part("runs", "Compactions", "runs.html", partial(_runs, sources)),
+        Part("ages", "Entries by age", partial(_ages, visit), COUNT_MAY_BE_S),
+        Part("runs", "Compactions", partial(_runs, visit)),
     ]
 
 
-def _ages(sources: Sources) -> dict[str, Any]:
-    found = commit_table.count_by_age(sources.cells(), now_ms=time.time_ns() // 1_000_000)
-    return {**found, "spans": [(commit_table.span_text(one), one) for one in found["by_age"]]}
+def _ages(visit: Visit) -> dict[str, Any]:
+    found = commit_table.count_by_age(visit.cells(), now_ms=time.time_ns() // 1_000_000)
+    spans = [(commit_table.span_text(one), one) for one in found["by_age"]]
+    return {
+        **found,
+        "spans": [(name, one["entries"]) for name, one in spans],
+        "spans_of_invalidations": [
+            (name, one["invalidations"]) for name, one in spans if one["invalidations"]
+        ],
+    }
 
 
-def _runs(sources: Sources) -> dict[str, Any]:
-    known, unreadable = runs.recorded(sources.cells())
+def _runs(visit: Visit) -> dict[str, Any]:
+    known, unreadable = runs.recorded(visit.cells())
     newest = known[-MAX_RUNS:]
     reported = [one for one in newest if one.report is not None]
     return {
-        "horizon": store.deciding(sources.cells())["prune_horizon"],
+        "horizon": store.deciding(visit.cells())["prune_horizon"],
         "runs": [(one, moment(one.started_ms), one.state()) for one in reversed(newest)],
         "labels": [moment(one.started_ms)[5:16] for one in reported],
         "series": {
@@ -172,17 +172,15 @@ def _runs(sources: Sources) -> dict[str, Any]:
 # -- operations ------------------------------------------------------------------------------------
 
 
-def _operations(sources: Sources, query: Query) -> list[Part]:
-    del query
-    load = partial(_fates, sources)
-    return [Part("operations", "Operations", "operations.html", load)]
+def _operations(visit: Visit) -> list[Part]:
+    return [Part("operations", "Operations", partial(_fates, visit))]
 
 
-def _fates(sources: Sources) -> dict[str, Any]:
+def _fates(visit: Visit) -> dict[str, Any]:
     from omidpy.fate.listing import dump_document  # noqa: PLC0415 - only for this page
     from omidpy.fate.view import Filter, named, operation_document  # noqa: PLC0415 - the same
 
-    found = operations.read(sources.fates())
+    found = operations.read(TableFateStore(visit.cells()))
     # Those that go on, then those that have ended, the newest of each first.
     views = sorted(
         found.views, key=lambda one: (one.operation.is_finished, -one.operation.created_ms)
@@ -206,35 +204,40 @@ def _fates(sources: Sources) -> dict[str, Any]:
 # -- export queues ---------------------------------------------------------------------------------
 
 
-def _queues(sources: Sources, query: Query) -> list[Part]:
-    del query
-    return [Part("queues", "Export queues", "queues.html", partial(_lags, sources))]
+def _queues(visit: Visit) -> list[Part]:
+    return [Part("queues", "Export queues", partial(_lags, visit.sources))]
 
 
 def _lags(sources: Sources) -> dict[str, Any]:
     from omidpy.recipes.export_queue import ExportQueue  # noqa: PLC0415 - only for this page
 
     tm = sources.manager()
-    found = [_queue(sources, name) for name in ExportQueue.names(tm)]
+    found = [
+        _or_problem({"queue": name}, partial(_queue, tm, name)) for name in ExportQueue.names(tm)
+    ]
     found += [
         {"queue": name, "problem": problem} for name, problem in ExportQueue.malformed(tm).items()
     ]
     return {"queues": found}
 
 
-def _queue(sources: Sources, name: str) -> dict[str, Any]:
-    """Return what is known of a queue; what cannot be read is that queue's own affair."""
+def _queue(tm: TransactionManager, name: str) -> dict[str, Any]:
     from omidpy.recipes.export_queue import ExportQueue  # noqa: PLC0415 - only for this page
 
-    try:
-        opened = ExportQueue.open(sources.manager(), name)
-        found = queues.lag_document(name, opened.counted())
-        if found["dead_letters"]:
-            letters = itertools.islice(opened.dead_letters(), MAX_LETTERS)
-            found["letters"] = [queues.letter_document(one) for one in letters]
-    except OmidError as error:
-        return {"queue": name, "problem": str(error)}
+    opened = ExportQueue.open(tm, name)
+    found = queues.lag_document(name, opened.counted())
+    if found["dead_letters"]:
+        letters = itertools.islice(opened.dead_letters(), MAX_LETTERS)
+        found["letters"] = [queues.letter_document(one) for one in letters]
     return found
+
+
+def _or_problem(named: dict[str, Any], load: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what is known of one among others; what cannot be read is its own affair."""
+    try:
+        return {**named, **load()}
+    except OmidError as error:
+        return {**named, "problem": str(error)}
 
 
 # -- jobs ------------------------------------------------------------------------------------------
@@ -243,11 +246,10 @@ _JOB: Final = re.compile(r"t\d+_[0-9a-f]{12}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9
 """The id of a job in the name of a file: of a transaction's, or of any other."""
 
 
-def _jobs(sources: Sources, query: Query) -> list[Part]:
-    del query
+def _jobs(visit: Visit) -> list[Part]:
     return [
-        Part(f"jobs {one}", one, "jobs.html", partial(_folder, sources, one))
-        for one in sources.addresses.folders
+        Part(f"jobs {one}", one, partial(_folder, visit.sources, one))
+        for one in visit.addresses.folders
     ]
 
 
@@ -256,12 +258,10 @@ def _folder(sources: Sources, url: str) -> dict[str, Any]:
     from omidpy.reports import jobs  # noqa: PLC0415 - the same
 
     objects, folder = sources.objects(), parse_folder(url)
-    plans: list[dict[str, Any]] = []
-    for address in jobs.half_published(objects, folder):
-        try:
-            plans.append({"plan": address, **jobs.shown(objects, address)[1]})
-        except OmidError as error:
-            plans.append({"plan": address, "problem": str(error)})
+    plans = [
+        _or_problem({"plan": one}, partial(jobs.document, objects, one))
+        for one in jobs.half_published(objects, folder)
+    ]
     begun = {str(one.get("job", "")) for one in plans}
     running: dict[str, list[int]] = {}
     for upload in objects.uploads(folder):
@@ -285,8 +285,8 @@ def _folder(sources: Sources, url: str) -> dict[str, Any]:
 # -- a transaction ---------------------------------------------------------------------------------
 
 
-def _transaction(sources: Sources, query: Query) -> list[Part]:
-    text = query.get("start_ts", "").strip()
+def _transaction(visit: Visit) -> list[Part]:
+    text = visit.query.get("start_ts", "").strip()
     if not text:
         return []
 
@@ -298,21 +298,21 @@ def _transaction(sources: Sources, query: Query) -> list[Part]:
         return number
 
     def outcome() -> dict[str, Any]:
-        found, never = transactions.outcome_document(sources.cells(), start_ts())
+        found, never = transactions.outcome_document(visit.cells(), start_ts())
         return {**found, "never": never}
 
     def cells() -> dict[str, Any]:
-        return transactions.inspected(sources.cells(), start_ts())
+        return transactions.inspected(visit.cells(), start_ts())
 
     def who() -> dict[str, Any]:
-        found = transactions.began_by(sources.cells(), start_ts(), sources.addresses.metrics)
+        found = transactions.began_by(visit.cells(), start_ts(), visit.addresses.metrics)
         return {**found, "text": transactions.began_text(found)}
 
     key = text[:20]
     return [
-        Part(f"outcome {key}", "Outcome", "outcome.html", outcome),
-        Part(f"who {key}", "Who began it", "who.html", who),
-        Part(f"cells {key}", "Cells", "cells.html", cells, COUNT_MAY_BE_S),
+        Part(f"outcome {key}", "Outcome", outcome),
+        Part(f"who {key}", "Who began it", who),
+        Part(f"cells {key}", "Cells", cells, COUNT_MAY_BE_S),
     ]
 
 

@@ -43,11 +43,15 @@ class Part:
     key: str
     """Tells it apart from all others, of other pages too."""
     title: str
-    template: str
     load: Callable[[], Any]
     """Runs in a thread; what it returns is what the template calls `found`."""
     may_be_s: float = 0.0
     """How old what it returned may be; 0: it is asked for anew."""
+
+    @property
+    def template(self) -> str:
+        """What it is shown by: the first word of its key is the name."""
+        return f"{self.key.partition(' ')[0]}.html"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from omidpy.connect import connect
 from omidpy.errors import UsageError
-from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.opening import open_store
 from omidpy.reports.opened import as_set_up, missing_tables
@@ -22,7 +21,10 @@ from omidpy.reports.servers import Look, look_at
 from omidpy.storage.base import Store
 
 if TYPE_CHECKING:
+    from compactor.pruning.unvisited import Surveyed
     from omidpy.committers.objects.store import ObjectStore
+
+T = TypeVar("T")
 
 LOOK_EVERY_S: Final = 5.0
 LOOKS_KEPT: Final = 120
@@ -40,6 +42,22 @@ class Addresses:
     """Where each `tso-server` shows its metrics."""
     folders: Sequence[str] = ()
     """`s3://BUCKET/FOLDER` of jobs."""
+
+
+class Opened(Generic[T]):
+    """What the first who asks opens, and all others use; what failed is tried again."""
+
+    def __init__(self, open_it: Callable[[], T]) -> None:
+        self._open = open_it
+        self._lock = threading.Lock()
+        self.found: T | None = None
+
+    def __call__(self) -> T:
+        """Return it; others wait while it is opened."""
+        with self._lock:
+            if self.found is None:
+                self.found = self._open()
+            return self.found
 
 
 class Sources:
@@ -62,42 +80,26 @@ class Sources:
             open_objects: Opens the store of objects; None: as boto3 finds it.
         """
         self.addresses = addresses
-        self._open_cells = open_cells or (lambda: open_store(addresses.store, must_exist=True))
-        self._open_manager = open_manager or (lambda: connect(addresses.store, tso=addresses.tso))
-        self._open_objects = open_objects or _open_objects
-        self._cells_lock, self._manager_lock = threading.Lock(), threading.Lock()
-        self._cells: Store | None = None
-        self._manager: TransactionManager | None = None
-        self._objects: ObjectStore | None = None
+        self._cells = Opened(open_cells or (lambda: open_store(addresses.store, must_exist=True)))
+        self.manager = Opened(open_manager or (lambda: connect(addresses.store, tso=addresses.tso)))
+        """Returns a manager over the store and its oracle."""
+        self.objects = Opened(open_objects or _open_objects)
+        """Returns the store of objects."""
         self._looks: dict[str, deque[Look]] = {
             one: deque(maxlen=LOOKS_KEPT) for one in addresses.metrics
         }
         self._is_over = threading.Event()
 
     def cells(self) -> Store:
-        """Return the store; tables that are missing read as empty."""
-        with self._cells_lock:
-            if self._cells is None:
-                self._cells = self._open_cells()
-            store = self._cells
+        """Return the store as it is now; tables that are missing read as empty.
+
+        Raises:
+            ConfigError: a newer omidpy has changed its form.
+
+        Cost: its tables are listed, and 1 get.
+        """
+        store = self._cells()
         return as_set_up(store, missing_tables(store))
-
-    def manager(self) -> TransactionManager:
-        """Return a manager over the store and its oracle."""
-        with self._manager_lock:
-            if self._manager is None:
-                self._manager = self._open_manager()
-            return self._manager
-
-    def fates(self) -> TableFateStore:
-        """Return the operations of the store."""
-        return TableFateStore(self.cells())
-
-    def objects(self) -> ObjectStore:
-        """Return the store of objects."""
-        if self._objects is None:
-            self._objects = self._open_objects()
-        return self._objects
 
     def folder_of(self, address: str) -> str:
         """Return the folder of ours that a job is in.
@@ -135,10 +137,35 @@ class Sources:
     def close(self) -> None:
         """Close what was opened."""
         self._is_over.set()
-        for opened in (self._manager, self._cells):
+        for opened in (self.manager.found, self._cells.found):
             if opened is not None:
                 with contextlib.suppress(Exception):  # it is gone, or will be
                     opened.close()
+
+
+class Visit:
+    """What one page is made of: its parts look at the store's tables and format once, together."""
+
+    def __init__(self, sources: Sources, query: Mapping[str, str]) -> None:
+        """Ask for nothing yet.
+
+        Args:
+            sources: What is shown.
+            query: What stands behind the page's address.
+        """
+        self.sources = sources
+        self.addresses = sources.addresses
+        self.query = query
+        self.cells = Opened(sources.cells)
+        """Returns the store as the first part that asked has found it."""
+        self.surveyed = Opened(lambda: _surveyed(self.cells()))
+        """Returns whose its tables are, and what holds the horizon back."""
+
+
+def _surveyed(store: Store) -> Surveyed:
+    from compactor.pruning.unvisited import Surveyed  # noqa: PLC0415 - application
+
+    return Surveyed.of(store)
 
 
 def _open_objects() -> ObjectStore:

@@ -28,6 +28,11 @@ def shown(objects: ObjectStore, address: str) -> tuple[Plan, dict[str, Any]]:
     return found, plan_document(found)
 
 
+def document(objects: ObjectStore, address: str) -> dict[str, Any]:
+    """Return what a job was about to publish, as JSON."""
+    return shown(objects, address)[1]
+
+
 def resume_job(objects: ObjectStore, address: str, progress: Progress = unobserved) -> Manifest:
     """Finish a job whose driver has died: afterwards everything of it is visible."""
     if rescue.is_magic(address):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omidpy.base.schema.table_settings import ATTRIBUTES
 from omidpy.base.tables import CONFLICT_LEVEL_ATTRIBUTE
 from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
-from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.makers import Makers, ghost_text
 from omidpy.storage.base import Store
+
+if TYPE_CHECKING:
+    from compactor.pruning.unvisited import Surveyed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +44,20 @@ class Standing:
         }
 
 
-def list_standings(store: Store) -> list[Standing]:
+def list_standings(store: Store, surveyed: Surveyed | None = None) -> list[Standing]:
     """Return every table by name.
+
+    Args:
+        store: Where.
+        surveyed: What somebody has seen just now; None: it is looked for.
 
     Cost: as `compactor.tables.ownership.survey`, and of `holding_back`.
     """
-    from compactor.pruning.unvisited import holding_back  # noqa: PLC0415 - application
+    from compactor.pruning.unvisited import Surveyed  # noqa: PLC0415 - application
     from compactor.tables import ownership  # noqa: PLC0415 - application
 
-    standings = ownership.survey(store, COMMIT_TABLE)
-    reasons = {one.table: one.reason for one in holding_back(store, COMMIT_TABLE, standings)}
+    standings, holding = surveyed or Surveyed.of(store)
+    reasons = {one.table: one.reason for one in holding}
     schemas = {schema.name: schema for schema in store.tables()}
     ghosts = Makers(store).ghosts(list(schemas.values()))
     reasons |= {one.name: one.reason for one in standings if one.reason}

@@ -336,6 +336,13 @@ def _environment() -> dict[str, str]:
 # -- an oracle of our own --------------------------------------------------------------------------
 
 
+_OF_ANOTHER: Final = (
+    *("TSO_LISTEN", "TSO_ADVERTISE", "TSO_METRICS", "TSO_TLS_", "TSO_INSECURE"),
+    "TSO_LOG_FORMAT",
+)
+"""How the oracle is reached that these variables are for, as those of an image: it is not ours."""
+
+
 class _OwnOracle:
     """A `tso-server` that this run started, and may kill."""
 
@@ -354,7 +361,11 @@ class _OwnOracle:
                 ],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
-                env=_environment(),
+                env={
+                    name: value
+                    for name, value in _environment().items()
+                    if not name.startswith(_OF_ANOTHER)
+                },
             )
         deadline_s = time.monotonic() + _START_S
         pause = threading.Event()

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +41,7 @@ from omidpy.testing.fate.basics import an_operation
 from tests.machines.export_queues import Scene
 from tests.machines.processes import ServerProcess, tso_server
 from tests.machines.waiting import wait_for
-from tests.machines.watching.oracles import Watched, address_of_metrics, asked, watch
+from tests.machines.watching.oracles import Watched, asked, watch
 from tests.machines.watching.promtool import (
     ROOT,
     RULES,
@@ -85,27 +85,50 @@ def oracle_process(url: str) -> Iterator[ServerProcess]:
         yield server
 
 
-def test_it_rings_when_no_oracle_leads(url: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def led(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the page of an instance that stands by, then of four that lead, one after another."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('led')}/s.db"
+    with ExitStack() as stack:
+        instances = [stack.enter_context(oracle_process(url))]
+        assert instances[0].address
+        instances += [stack.enter_context(oracle_process(url)) for _ in range(3)]
+        for one in instances[1:]:
+            one.wait_for("^standby ")
+        pages = [asked(instances[-1])[1]]
+        while instances:
+            leads = answering(instances)
+            pages.append(asked(leads)[1])
+            leads.kill()
+            instances.remove(leads)
+        return pages
+
+
+def answering(instances: list[ServerProcess]) -> ServerProcess:
+    """Return the one that leads, as soon as one does."""
+    found: list[ServerProcess] = []
+
+    def is_found() -> bool:
+        found[:] = [one for one in instances if "listening on " in one.log]
+        return bool(found)
+
+    wait_for(is_found, 60)
+    return found[0]
+
+
+def test_it_rings_when_no_oracle_leads(led: list[str], tmp_path: Path) -> None:
     """Where all have gone, and where one is left that only stands by."""
-    with oracle_process(url) as leader:
-        assert leader.address
-        well = asked(leader)[1]
-        with oracle_process(url) as standby:
-            standby.wait_for("^standby ")
-            waits = asked(standby)[1]
+    waits, well, *_ = led
     assert "tso_answering 1.0" in well
     check(Case("OmidpyNoLeader", (Stage(well, 30), Stage("", 3))), tmp_path)
     check(Case("OmidpyNoLeader", (Stage(well, 30), Stage(waits, 3))), tmp_path)
 
 
-def test_it_rings_when_the_lease_changes_hands_again_and_again(url: str, tmp_path: Path) -> None:
+def test_it_rings_when_the_lease_changes_hands_again_and_again(
+    led: list[str], tmp_path: Path
+) -> None:
     """Each instance begins above the last one."""
-    pages = []
-    for _ in range(4):
-        with oracle_process(url) as server:
-            assert server.address
-            pages.append(asked(server)[1])
-            server.kill()
+    _, *pages = led
     epochs = [float(re.findall(r"^tso_epoch (\S+)", page, re.MULTILINE)[0]) for page in pages]
     assert all(one < other for one, other in pairwise(epochs))
     first, *others = pages
@@ -453,36 +476,40 @@ def test_a_real_prometheus_rings_when_a_real_oracle_is_killed(url: str, tmp_path
     """Scraped from the process, by the rule of the file, but for how long it waits."""
     rules = tmp_path / "rules.yml"
     rules.write_text(rule_alone("OmidpyNoLeader").replace("for: 1m", "for: 0s"))
-    with oracle_process(url) as server:
-        assert server.address
-        target = address_of_metrics(server)
-        (tmp_path / "prometheus.yml").write_text(
-            json.dumps(
-                {
-                    "global": {"scrape_interval": "200ms", "evaluation_interval": "200ms"},
-                    "rule_files": [str(rules)],
-                    "scrape_configs": [
-                        {
-                            "job_name": "omidpy-oracle",
-                            "scrape_timeout": "200ms",
-                            "static_configs": [{"targets": [target]}],
-                        }
-                    ],
-                }
-            )
+    target = f"127.0.0.1:{free_port()}"
+    (tmp_path / "prometheus.yml").write_text(
+        json.dumps(
+            {
+                "global": {"scrape_interval": "200ms", "evaluation_interval": "200ms"},
+                "rule_files": [str(rules)],
+                "scrape_configs": [
+                    {
+                        "job_name": "omidpy-oracle",
+                        "scrape_timeout": "200ms",
+                        "static_configs": [{"targets": [target]}],
+                    }
+                ],
+            }
         )
-        with prometheus(tmp_path) as base:
-            wait_for(lambda: query(base, "tso_answering") == ["1"], 30)
-            wait_for(lambda: not rings(base, "OmidpyNoLeader"), 30)  # before the first page it does
-            server.kill()
-            wait_for(lambda: rings(base, "OmidpyNoLeader"), 30)
+    )
+    # Prometheus first: it looks for targets when it has run for five seconds, and no sooner.
+    with prometheus(tmp_path) as base, tso_server(url, "--metrics", target) as server:
+        wait_for(lambda: query(base, "tso_answering") == ["1"], 30)
+        wait_for(lambda: not rings(base, "OmidpyNoLeader"), 30)  # before the first page it does
+        server.kill()
+        wait_for(lambda: rings(base, "OmidpyNoLeader"), 30)
+
+
+def free_port() -> int:
+    """Return a port that nobody has."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        return int(free.getsockname()[1])
 
 
 @contextmanager
 def prometheus(folder: Path) -> Iterator[str]:
     """Run Prometheus on a free port, by the configuration in a folder; yield its address."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     words = [
         "prometheus",
         f"--config.file={folder}/prometheus.yml",

@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 
 from omidpy.cli import main
+from tests.machines.containerfile import build
 from tests.machines.processes import tso_server
 from tests.machines.watching.oracles import address_of_metrics, asked
 from tests.machines.watching.promtool import needs_promtool, run_promtool
@@ -167,6 +168,48 @@ def test_the_recipe_of_the_image_runs_in_an_empty_environment(tmp_path: Path) ->
     assert "compaction done" in run("opt/bin/omidpy", "compact", "--store", store)
 
 
+# One oracle, asked as the runtime asks it, and what somebody on call runs beside it.
+IN_THE_IMAGE: Final = """set -e
+id -u
+if touch /written 2>/dev/null || command -v gcc; then exit 1; fi
+{command} &
+until {health} 2>/dev/null; do kill -0 $! && sleep 0.2; done
+omidpy table create t --families cf --store "$TSO_STORE" --tso 127.0.0.1:24758 --apply
+omidpy doctor --store "$TSO_STORE"
+python -c 'import omidpy.console.serving'
+omidpy verify --store sqlite:///verified.db --duration 3s
+kill -TERM $!
+wait $!
+omidpy compact --store "$TSO_STORE"
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not all(map(shutil.which, ("debootstrap", "unshare", "ip"))),
+    reason="needs root and debootstrap (Debian: debootstrap, iproute2)",
+)
+def test_the_containerfile_is_done_in_fresh_roots(tmp_path: Path) -> None:
+    """It is built where a compiler is, and runs where none is, in a root that is read-only."""
+    reach = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("PIP_") or name == "SSL_CERT_FILE"
+    }
+    image = build(DEPLOY / "Containerfile", tmp_path, reach)
+    script = IN_THE_IMAGE.format(command=shlex.join(image.command), health=shlex.join(image.health))
+    variables = {
+        **image.environment,
+        "TSO_STORE": "sqlite:////var/lib/omidpy/s.db",
+        "TSO_INSECURE": "true",
+    }
+    said = image.run_read_only(script, variables=variables)
+    assert said.startswith("10001\n")
+    assert "the oracle's engine compiled" in said
+    assert '"event": "stopped"' in said
+    assert "compaction done" in said
+
+
 # -- the composition -------------------------------------------------------------------------------
 
 
@@ -236,7 +279,9 @@ def test_manifests_are_those_of_kubernetes() -> None:
         validating.validate(one, SCHEMAS, strict=True)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="kubectl 1.22 or newer is not installed"
+)
 def test_kustomize_takes_the_base() -> None:
     """And what it makes of it is that of Kubernetes, too."""
     validating = pytest.importorskip(

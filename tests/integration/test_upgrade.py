@@ -12,12 +12,22 @@ from typing import Final
 
 import pytest
 
+import omidpy
 from omidpy.facts.control import ControlTable
 from omidpy.facts.format import FORMAT, FORMAT_FACT
-from omidpy.storage.sqlite import SqliteStore
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
-from tests.machines.two_versions import PARTS, ROOT, Town, Version, revision_before, unpack
+from tests.machines.processes import tso_server
+from tests.machines.two_versions import (
+    COMMAND,
+    PARTS,
+    PATIENCE_S,
+    ROOT,
+    Town,
+    Version,
+    revision_before,
+    unpack,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -39,10 +49,10 @@ NOW: Final = Version("now", ROOT)
 
 def test_the_versions_are_two(before: Version, tmp_path: Path) -> None:
     """Both would otherwise be this one, and everything below would hold."""
+    words = ["-c", "import omidpy, tso, compactor; print(omidpy.__file__, tso.__file__)"]
     files = []
-    for version in (before, NOW):
-        words = ["-c", "import omidpy, tso, compactor; print(omidpy.__file__, tso.__file__)"]
-        printed, _ = version.start(words, tmp_path).communicate(timeout=60)
+    for process in [version.start(words, tmp_path) for version in (before, NOW)]:
+        printed, _ = process.communicate(timeout=60)
         files.append({Path(one).parents[1] for one in printed.split()})
     assert files == [{before.folder}, {NOW.folder}]
 
@@ -92,15 +102,25 @@ def test_parts_are_upgraded_in_any_order_on_hbase(
 
 def test_a_form_that_is_newer_is_refused_in_one_line_by_every_part(tmp_path: Path) -> None:
     """What this version will be to the next one: it says so, and does not guess."""
-    path = tmp_path / "s.db"
-    with Town(f"sqlite:///{path}", tmp_path, NOW) as town:
-        store = SqliteStore(str(path))
-        ControlTable(store).write(FORMAT_FACT, b"%d" % (FORMAT + 1))
-        store.close()
-        for words in (["compact", "--tso", "store:"], ["verify", "--tso", "store:"]):
-            code, said = town.command(NOW, *words)
-            assert code != 0
-            assert f"has format {FORMAT + 1}, and this omidpy reads up to {FORMAT}" in said
+    url = f"sqlite:///{tmp_path / 's.db'}"
+    commands = [
+        ["-c", COMMAND, "compact", "--tso", "store:", "--store", url],
+        ["-c", COMMAND, "verify", "--tso", "store:", "--store", url],
+    ]
+    with tso_server(url) as server:
+        with omidpy.connect(url, tso=server.address) as tm:
+            ControlTable(tm.store).write(FORMAT_FACT, b"%d" % (FORMAT + 1))
+        refuses([NOW.start(words, tmp_path) for words in commands])
+    oracle = ["-m", "tso.cli", "--store", url, "--listen", "127.0.0.1:0"]
+    refuses([NOW.start(oracle, tmp_path)])
+
+
+def refuses(parts: list[subprocess.Popen[str]]) -> None:
+    """Assert that each process ends with both numbers."""
+    for part in parts:
+        said = "".join(part.communicate(timeout=PATIENCE_S))
+        assert part.returncode != 0, said
+        assert f"has format {FORMAT + 1}, and this omidpy reads up to {FORMAT}" in said
 
 
 def test_the_revision_that_stands_for_a_release_gives_way_to_a_tag(tmp_path: Path) -> None:

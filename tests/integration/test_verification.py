@@ -157,8 +157,18 @@ def command(*words: str) -> int:
     return code or 0
 
 
-def test_the_command_prints_a_clean_verdict(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 0, and how much overlap there was."""
+def test_the_command_prints_a_clean_verdict(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 0, and how much overlap there was; also where variables are for another oracle."""
+    for name, value in (
+        ("TSO_LISTEN", "0.0.0.0:24758"),
+        ("TSO_ADVERTISE", "oracle:24758"),
+        ("TSO_METRICS", "0.0.0.0:24759"),
+        ("TSO_TLS_CERT", "/nowhere/oracle.pem"),
+        ("TSO_LOG_FORMAT", "json"),
+    ):
+        monkeypatch.setenv(name, value)
     words = ("--store", url, "--duration", "2", "--clients", "2", "--seed", "7", "--json")
     assert command(*words) == 0
     found = json.loads(capsys.readouterr().out)

@@ -86,7 +86,7 @@ with omidpy.connect(store, tso=tso) as tm:
             tx.table("accounts").put(b"%d" % number, {{b"cf:balance": b"{STAKE}"}})
 """
 
-_COMMAND: Final = "from omidpy.cli import main; main()"
+COMMAND: Final = "from omidpy.cli import main; main()"
 
 
 def revision_before(root: Path = ROOT) -> str | None:
@@ -187,23 +187,18 @@ class Town:
         for client in clients:
             self._take(client)
         words = ["compact", "--store", self.store, "--tso", "store:"]
-        self._python("compactor", _COMMAND, *words)
+        self._python("compactor", COMMAND, *words)
 
     def check(self, *versions: Version) -> None:
         """Let each version see: no money came or went, and all that was acknowledged is there."""
-        for version in versions:
-            balances, done = json.loads(
-                _ended(version.start(["-c", _SEEN, self.store, "store:"], self._directory))
-            )
+        words = ["-c", _SEEN, self.store, "store:"]
+        looking = [(one, one.start(words, self._directory)) for one in versions]
+        seen = [(version, _ended(process)) for version, process in looking]
+        for version, printed in seen:
+            balances, done = json.loads(printed)
             assert sum(balances) == ACCOUNTS * STAKE, f"{version.name} sees {balances}"
             lost = set(self.acknowledged) - set(done)
             assert not lost, f"{version.name} does not see {sorted(lost)[:5]}"
-
-    def command(self, version: Version, *words: str) -> tuple[int, str]:
-        """Run a command of a version; return its exit code, and what it said."""
-        process = version.start(["-c", _COMMAND, *words, "--store", self.store], self._directory)
-        printed, errors = process.communicate(timeout=PATIENCE_S)
-        return process.returncode, printed + errors
 
     def _client(self, version: Version, count: str, post_commit: str) -> subprocess.Popen[str]:
         name = f"{version.name}{next(self._names)}"

@@ -13,17 +13,23 @@ from typing import Any
 import pytest
 
 import omidpy
+from compactor.pruning import unvisited
+from compactor.pruning.unvisited import holding_back
+from compactor.report import Laggard
+from omidpy.console import sources
 from omidpy.console.app import HERE, Console
 from omidpy.console.pages import PAGES
 from omidpy.console.sources import Addresses
 from omidpy.errors import OracleUnavailable, StorageUnavailable
 from omidpy.facts.control import ControlTable
+from omidpy.facts.format import FORMAT, FORMAT_FACT
 from omidpy.fate.operation import Status
 from omidpy.fate.table.rows import row_of
 from omidpy.fate.table.store import FATE_TABLE, TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
-from omidpy.storage.base import Put, RowMutation
+from omidpy.reports.opened import missing_tables
+from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import an_operation
 from tests.machines.console import HOSTILE, ask, fill, over
@@ -271,6 +277,35 @@ def test_a_part_that_fails_is_an_obstacle_of_its_own(tm: TransactionManager) -> 
         assert f'<a href="/{name}" aria-current="page">' in answered.text
 
 
+def test_the_parts_of_a_page_look_at_the_store_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster of thousands of tables each list is one; the next page looks again."""
+    looked: list[str] = []
+
+    def missing(store: Store) -> list[str]:
+        looked.append("list")
+        return missing_tables(store)
+
+    def holding(*asked: Any) -> list[Laggard]:
+        looked.append("ends of the commit table")
+        return holding_back(*asked)
+
+    monkeypatch.setattr(sources, "missing_tables", missing)
+    monkeypatch.setattr(unvisited, "holding_back", holding)
+    for count in (1, 2):
+        world.page("tables")
+        assert sorted(looked) == ["ends of the commit table"] * count + ["list"] * count
+
+
+def test_a_form_that_is_newer_is_seen_by_the_next_page(tm: TransactionManager) -> None:
+    """Whoever upgrades while the console runs must not have his store read as it was."""
+    console = over(tm)
+    assert "has format" not in ask(console, "/tables").text
+    ControlTable(tm.store).write(FORMAT_FACT, b"%d" % (FORMAT + 1))
+    assert ask(console, "/tables").text.count(f"has format {FORMAT + 1}") == 3
+
+
 def test_an_oracle_that_is_silent_keeps_no_page(tm: TransactionManager) -> None:
     """The page says so within its time, and what does not need the oracle is shown."""
     never = threading.Event()
@@ -328,6 +363,31 @@ def test_a_store_that_is_not_set_up_is_shown_empty(tmp_path: Path) -> None:
         assert ask(console, "/commit-table").status == 200
     assert store.tables() == []
     store.close()
+
+
+def test_no_figure_is_worked_out_by_the_console() -> None:
+    """It shows what `--json` prints: all that reads a store is in rooms that the commands use."""
+    said = re.compile(r"^ *from (omidpy\.[\w.]+|compactor[\w.]*) import", re.MULTILINE)
+    imported = {
+        module
+        for name in ("pages", "app", "drawing", "parts")
+        for module in said.findall((HERE / f"{name}.py").read_text("utf-8"))
+    }
+    figures = {one for one in imported if not one.startswith(("omidpy.base", "omidpy.console"))}
+    values = {"omidpy.errors", "omidpy.model", "omidpy.manager", "omidpy.storage.address"}
+    assert figures - values == {
+        "omidpy.reports",
+        "omidpy.reports.texts",
+        "omidpy.recipes.export_queue",
+        "omidpy.committers.places",
+        "omidpy.fate.listing",
+        "omidpy.fate.table.store",
+        "omidpy.fate.view",
+        "compactor.pruning.standing",
+    }
+    for name in ("dump_document", "operation_document", "read_standing", "lag_document"):
+        users = [path for path in (HERE.parent / "cli").rglob("*.py") if name in path.read_text()]
+        assert users, f"no command prints what {name} returns"
 
 
 def test_every_template_is_shipped() -> None:

@@ -18,7 +18,7 @@ PATIENCE_S = 30.0
 
 def part(load: Callable[[], Any], key: str = "k", *, may_be_s: float = 0.0) -> Part:
     """Return a part."""
-    return Part(key, "Title", "template.html", load, may_be_s)
+    return Part(key, "Title", load, may_be_s)
 
 
 def shown(loader: Loader, *wanted: Part) -> list[Shown]:
