@@ -43,7 +43,7 @@ from tests.machines.fate_crashes.world import ENDS, End, end_of
 from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import open_hbase
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 
 ROAD_BY_DAY: Final = Road.DIRECT
 
