@@ -22,8 +22,19 @@ ROOM_BYTES: Final = 1 << 30
 @contextmanager
 def memory_folder() -> Iterator[Path]:
     """Give an empty folder for a while, in memory if there is enough of it and else on the disk."""
-    has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM_BYTES
     with tempfile.TemporaryDirectory(
-        prefix="omidpy-test-", dir=MEMORY if has_room else None, ignore_cleanup_errors=True
+        prefix="omidpy-test-", dir=_memory(), ignore_cleanup_errors=True
     ) as name:
         yield Path(name)
+
+
+def _memory() -> Path | None:
+    """Return a folder in memory that has room and keeps attributes of files, as S3 servers want."""
+    if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < ROOM_BYTES:
+        return None
+    with tempfile.NamedTemporaryFile(dir=MEMORY) as file:
+        try:
+            os.setxattr(file.name, "user.omidpy", b"")
+        except OSError:
+            return None
+    return MEMORY
