@@ -12,6 +12,7 @@ from typing import Final
 
 IMPORTED: Final = (
     "tests.machines.crashes.client",
+    "tests.machines.dying_compactor",
     "tests.machines.export_processes",
     "tests.machines.fate_crashes.places",
     "omidpy.storage.sqlite.store",
