@@ -23,6 +23,9 @@ pytest_plugins = [
     "tests.machines.s3.fixtures",
 ]
 
+# Every Java of Spark's, of whichever process, finds there what makes its jobs of some rows quick.
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "machines" / "spark_conf"))
+
 settings.register_profile("dev", max_examples=40, deadline=None)
 settings.register_profile(
     "nightly",
