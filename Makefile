@@ -23,6 +23,8 @@ ALONE ?=
 RECORD ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Python starts in half the time where it may keep what it has compiled, and tests start thousands.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup lint test quick simulate nightly demo bench docs dist changelog release clean
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from compactor.ranges import range_pass
+from tests.machines.memory_folder import memory_folder
 
 pytest_plugins = [
     "tests.machines.hbase_fixtures",
@@ -21,8 +23,8 @@ pytest_plugins = [
     "tests.machines.s3.fixtures",
 ]
 
-# Of every Java that PySpark starts: a session lives for seconds, and its compiler would not pay.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Every Java of Spark's, of whichever process, finds there what makes its jobs of some rows quick.
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "machines" / "spark_conf"))
 
 settings.register_profile("dev", max_examples=40, deadline=None)
 settings.register_profile(
@@ -32,6 +34,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile(os.environ.get("OMIDPY_HYPOTHESIS_PROFILE", "dev"))
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """Give a folder of its own to a test: to one that is marked so, a folder in memory."""
+    if request.node.get_closest_marker("in_memory") is None:
+        yield tmp_path
+        return
+    with memory_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

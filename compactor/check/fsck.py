@@ -89,7 +89,7 @@ class CheckOptions:
     grace_s: float | None = None
     """How long an entry may wait; None is what a compaction takes by itself."""
     stated: Mapping[str, int] = field(default_factory=dict)
-    """What an operator says of single facts that cannot be read (`singletons.STATED`)."""
+    """What an operator says of single facts that cannot be read (`facts.STATED`)."""
     most_named: int = 100
     """Findings of each kind that are named."""
     tables: frozenset[str] | None = None

@@ -40,42 +40,47 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from compactor.check.acts import Acts, left
+from compactor.check.facts import (
+    ADOPTED,
+    CEILING,
+    COLLECTED,
+    EPOCH,
+    FACTS,
+    FIRST,
+    INTENT,
+    LEASE,
+    LOG,
+    LOW,
+    OMIDS,
+    OPERATIONS,
+    PRUNED,
+    ROOT,
+    STATED,
+    Fact,
+    named,
+    place,
+    say,
+)
 from compactor.check.findings import Finding, Kind
-from compactor.pruning.snapshot_holds import ROOT_FACT, root_complaint
-from omidpy.base.cells import LOW_WATERMARK_ROW, decode_long, encode_long, is_shadow_qualifier
+from compactor.pruning.snapshot_holds import root_complaint
+from omidpy.base.cells import decode_long, encode_long, is_shadow_qualifier
 from omidpy.base.clock import Clock
 from omidpy.base.tables import (
-    CONTROL_TABLE,
-    VALUE,
     is_system_table,
     transactional_families,
 )
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError, StorageUnavailable, UsageError
 from omidpy.facts.commit_table import (
-    ADOPTED_CEILING_FACT,
-    COMMIT_TABLE,
-    EPOCH_FACT,
-    FIRST_TIMESTAMP_FACT,
-    LOW_WATERMARK,
-    LOW_WATERMARK_FACT,
-    TIMESTAMP_CEILING,
-    TIMESTAMP_CEILING_ROW,
-    TIMESTAMP_TABLE,
     CommitTable,
 )
 from omidpy.facts.control import ControlTable, decode_bound, encode_document
 from omidpy.facts.leadership import LEASE_FACT, LOCK_NAME, LeaseRecord, decode_lease
 from omidpy.facts.watermarks import (
-    COLLECTION_HORIZON,
-    COLLECTION_LOG,
-    INTENDED_HORIZON,
-    PRUNE_HORIZON,
     Watermarks,
 )
 from omidpy.fate.store import FORMAT
-from omidpy.fate.table.rows import GUARD
-from omidpy.fate.table.store import FATE_TABLE, FORMAT_ROW, format_complaint, has_our_form
-from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, Cell, Column
+from omidpy.fate.table.store import format_complaint, has_our_form
+from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, Cell
 from omidpy.storage.base import Put, RowMutation, Store
 
 NS_PER_S: Final = 1_000_000_000
@@ -84,103 +89,6 @@ CEILING_LEAD_S: Final = 120
 and issues no timestamp that is more than some seconds ahead of its own time."""
 CLOCKS_DIFFER_S: Final = 10
 """A timestamp further ahead of the clock shows that the oracle does not follow this clock."""
-
-
-class Fact(NamedTuple):
-    """Where a fact is, and who cannot go on where it cannot be read."""
-
-    name: str
-    row: bytes
-    stops: str
-    table: str = CONTROL_TABLE
-    column: Column = VALUE
-    holds_number: bool = True
-    is_needed: bool = False
-    """Whether cells cannot be judged without it."""
-
-
-_STARTS: Final = "no oracle starts"
-
-CEILING: Final = Fact(
-    "ceiling",
-    TIMESTAMP_CEILING_ROW,
-    f"{_STARTS}, and nothing is compacted",
-    TIMESTAMP_TABLE,
-    TIMESTAMP_CEILING,
-    is_needed=True,
-)
-EPOCH: Final = Fact("epoch", EPOCH_FACT, _STARTS)
-LOW: Final = Fact(
-    "low-watermark",
-    LOW_WATERMARK_FACT,
-    f"{_STARTS}, no snapshot is read once it has grown old, and nothing is compacted",
-    is_needed=True,
-)
-PRUNED: Final = Fact(
-    "prune-horizon",
-    PRUNE_HORIZON,
-    "the oracle looks up no outcome, and nothing is compacted",
-    is_needed=True,
-)
-INTENT: Final = Fact(
-    "collection-intent",
-    INTENDED_HORIZON,
-    "no snapshot can be held, and no horizon is published",
-)
-COLLECTED: Final = Fact(
-    "collection-horizon",
-    COLLECTION_HORIZON,
-    "no snapshot is read once it has grown old, and nothing is compacted",
-)
-FIRST: Final = Fact(
-    "first-timestamp",
-    FIRST_TIMESTAMP_FACT,
-    "nobody can tell plain data from what dead clients left: some reads fail, and nothing is "
-    "compacted",
-    is_needed=True,
-)
-ADOPTED: Final = Fact(
-    "adopted-ceiling",
-    ADOPTED_CEILING_FACT,
-    "nobody can tell plain data from what dead clients left: some reads fail, and nothing is "
-    "compacted or adopted",
-    is_needed=True,
-)
-OMIDS: Final = Fact(
-    "omid-low-watermark",
-    LOW_WATERMARK_ROW,
-    f"{_STARTS}, and nothing is compacted",
-    COMMIT_TABLE,
-    LOW_WATERMARK,
-    is_needed=True,
-)
-LEASE: Final = Fact(
-    "lease",
-    LEASE_FACT,
-    "an oracle that had it has lost it, and no client finds one by `--tso store:`",
-    holds_number=False,
-)
-LOG: Final = Fact(
-    "collection-log", COLLECTION_LOG, "old versions are dropped later", holds_number=False
-)
-ROOT: Final = Fact("snapshot-root", ROOT_FACT, "nothing is pruned", holds_number=False)
-OPERATIONS: Final = Fact(
-    "operations-format",
-    FORMAT_ROW,
-    "no operation begins or goes on, and no exporter starts",
-    FATE_TABLE,
-    GUARD,
-    holds_number=False,
-)
-
-FACTS: Final = (
-    *(EPOCH, CEILING, LOW, PRUNED, INTENT, COLLECTED, FIRST, ADOPTED, OMIDS),
-    *(LEASE, LOG, ROOT, OPERATIONS),
-)
-"""In the order in which they are mended: what the value of another rests on comes before it."""
-
-STATED: Final = (CEILING, LOW, FIRST, ADOPTED)
-"""What an operator may say, who knows what the store does not."""
 
 
 class Remedy(NamedTuple):
@@ -236,7 +144,7 @@ class Singletons:
             complaint = self._complaint(fact, cell)
             if complaint and cell is not None:
                 detail = f"the fact {fact.name}: {complaint.split(';')[0]}; with it, {fact.stops}"
-                bad.append((fact, cell, Finding(Kind.MALFORMED_FACT, *_place(fact), detail=detail)))
+                bad.append((fact, cell, Finding(Kind.MALFORMED_FACT, *place(fact), detail=detail)))
         if said := sorted(self._stated.keys() - {fact.name for fact, _, _ in bad}):
             raise UsageError(f"--set {said[0]}=...: it can be read, and is not set by hand")
         return bad
@@ -276,7 +184,7 @@ class Singletons:
         """Say why a fact cannot be read; empty if it can, or was never set.  Note a number."""
         try:
             if fact.holds_number:
-                number = None if cell is None else decode_bound(cell.value, what=_named(fact))
+                number = None if cell is None else decode_bound(cell.value, what=named(fact))
                 self._numbers[fact.name] = number
             elif fact is LEASE and cell is not None:
                 decode_lease(cell.value)
@@ -364,7 +272,7 @@ class Singletons:
                 return _number(relied_on, "what was relied on, which is no higher")
         ceiling = self._known(CEILING)
         if not ceiling:
-            raise _Unknown(f"no ceiling of timestamps is recorded; {_say(LOW)}")
+            raise _Unknown(f"no ceiling of timestamps is recorded; {say(LOW)}")
         self._keep_oracles_out(held, instead=LOW)
         return _number(ceiling, "the ceiling, where the next oracle begins")
 
@@ -393,12 +301,12 @@ class Singletons:
         if newest < FIRST_WORLD_TIMESTAMP:
             raise _Unknown(
                 f"the oracle counts, and {newest} is the newest that left a trace, but nobody "
-                f"knows how far it had come; {_say(CEILING)}, well above that"
+                f"knows how far it had come; {say(CEILING)}, well above that"
             )
         if newest > now_ts + CLOCKS_DIFFER_S * NS_PER_S:
             raise _Unknown(
                 f"{newest} was issued, which is ahead of the clock of this machine, {now_ts}; set "
-                f"the clock, or {_say(CEILING)}, well above both"
+                f"the clock, or {say(CEILING)}, well above both"
             )
         ceiling = max(newest, now_ts) + CEILING_LEAD_S * NS_PER_S
         ceiling = -(-ceiling // TIMESTAMP_STEP) * TIMESTAMP_STEP
@@ -454,7 +362,7 @@ class Singletons:
             raise _Unknown("the next `tso-server` takes it over: start one")
         raise _Unknown(
             "an oracle may live, since the lease was not given up; stop it, so that it gives it "
-            f"up; or, if there certainly is none, {_say(instead)}"
+            f"up; or, if there certainly is none, {say(instead)}"
         )
 
     def _epoch_of_lease(self) -> int | None:
@@ -499,16 +407,3 @@ def _timestamps(rows: list[list[Cell]]) -> Iterator[int]:
 
 def _number(number: int, ground: str) -> Remedy:
     return Remedy(encode_long(number), ground)
-
-
-def _say(fact: Fact) -> str:
-    return f"say what it is with `--repair --set {fact.name}=NUMBER`"
-
-
-def _named(fact: Fact) -> str:
-    return f"{fact.table} row {fact.row!r}"
-
-
-def _place(fact: Fact) -> tuple[str, str, str, str]:
-    family, qualifier = fact.column
-    return fact.table, fact.row.hex(), family.hex(), qualifier.hex()

@@ -165,12 +165,15 @@ class SlicePruner:
         try:
             with self._pages(page_rows) as pages:
                 for page in pages:
+                    # Before the page is judged: the rest begins with it, since none of it went.
                     if self.pacer.is_over():
                         rest, is_over = KeyRange(next_row, task.rows.end), True
                         break
                     going = [row for row in page if task.limits.may_prune(row)]
                     self.on_step("page-judged")
                     if going and not task.is_dry_run:
+                        # The lease is looked at in this write, or right before it: a driver that
+                        # slept since the page was read, and was deposed, removes nothing more.
                         self.remove(going)
                         self.on_step("page-pruned")
                     of_invalidations = sum(row.entry is INVALID for row in going)
@@ -182,12 +185,14 @@ class SlicePruner:
                             if malformed_count <= MOST_NAMED:
                                 malformed[row.start_ts] = row.complaint
                     read += len(page)
+                    # Behind the removal: where that fails, the next run goes over this page again.
                     next_row = commit_row(page[-1].start_ts) + b"\x00"
                     self.pacer.pause(rows=len(page), size_bytes=len(page) * ENTRY_BYTES)
                     if read >= task.most_entries:
                         rest = KeyRange(next_row, task.rows.end)
                         break
         except StorageError as error:
+            # A removal without an answer may have been made: then the next run misses nothing.
             kept, obstacle = KeyRange(next_row, task.rows.end), str(error)
         except ReservationLost:
             is_deposed = True

@@ -214,6 +214,7 @@ class FindHorizon(CompactionStep):
         return RaiseHorizon(self.low_watermark, limits, found.pruning)
 
 
+# The pivot: entries may go once the horizon is raised, and nothing brings them back.
 @step(version=1, namespace=NAMESPACE, pivot=True)
 class RaiseHorizon(CompactionStep):
     """Announces what is about to be forgotten."""

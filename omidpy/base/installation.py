@@ -9,9 +9,7 @@ Reads the metadata of what is installed, and imports none of it.
 
 from __future__ import annotations
 
-import platform
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -54,7 +52,8 @@ def versions(*, engine_is_compiled: bool) -> dict[str, str]:
     Args:
         engine_is_compiled: What `tso.core.engine` says, which this level does not know.
     """
-    import sqlite3  # noqa: PLC0415 - `import omidpy` stays light
+    import platform  # noqa: PLC0415 - `import omidpy` stays light
+    import sqlite3  # noqa: PLC0415 - see above
     import ssl  # noqa: PLC0415 - see above
 
     return {
@@ -84,7 +83,8 @@ def install_hint(*extras: str) -> str:
     Names the wheel, the folder or the address that omidpy was installed from; `omidpy[...]` where
     it came from an index; and the extras' own packages where what it came from is gone.
     """
-    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - is heavy
+    import shlex  # noqa: PLC0415 - `import omidpy` stays light
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - see above
 
     try:
         found = distribution(DISTRIBUTION)

@@ -81,6 +81,7 @@ def decide(
         # Looked at when the manager was made: whoever hands cells over knows that it writes them.
         return cast("WritesCells", oracle).commit_cells(start_ts, cell_ids, table_ids, cells)
     except OmidError as error:
+        # Of a request that never left, and of no other, its failure says that it did not commit.
         if _was_not_sent(error):
             raise TransactionAborted(
                 f"transaction {start_ts} was not committed: {error}", retryable=error.retryable
@@ -90,7 +91,9 @@ def decide(
         if isinstance(outcome, Committed) and outcome.commit_ts is not None:
             return CommitGranted(outcome.commit_ts)
         if isinstance(outcome, Aborted):
+            # It is settled, not guessed: a request that still arrives is refused from now on.
             return CommitRefused(AbortReason.INVALIDATED)
+        # No abort: the request may be under way, and be granted after this.
         raise CommitOutcomeUnknown(
             f"transaction {start_ts} may or may not have committed: the oracle gave no "
             f"answer ({error})",

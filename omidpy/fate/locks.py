@@ -216,6 +216,7 @@ class Locks:
             raise UsageError(
                 f"no row of {table!r} is in {entry.key_range}; start must be below end"
             )
+        # Before the swap: one whose answer is lost may have taken the lock, which is given back.
         self._store.lock_users.add(entry.operation)
         try:
             queue = self._change(table, lambda queue: queue.with_entry(entry))
@@ -240,6 +241,7 @@ class Locks:
         while True:
             try:
                 raw = self._store.read_lock_queue(table)
+                # One that is made anew counts from elsewhere: no swap takes it for the old one.
                 queue = Queue(new_count()) if raw is None else decode_queue(raw, table)
                 changed = change(queue)
                 if changed is queue:
@@ -252,6 +254,7 @@ class Locks:
                 if self._store.swap_lock_queue(table, raw, _encoded(changed)):
                     return changed
             except StorageUnavailable:
+                # The swap may have been made: the next read shows that, and nothing is left to do.
                 failures += 1
                 if not brief(failures):
                     raise

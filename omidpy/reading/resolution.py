@@ -83,6 +83,7 @@ class CommitCache:
     def _update(self, commits: Mapping[Timestamp, Timestamp]) -> None:
         if self._is_torn:
             self._commits = LRUCache(self._size)
+        # An exception in between leaves the mark, and the next change starts empty.
         self._is_torn = True
         self._commits.update(commits)
         self._is_torn = False
@@ -203,6 +204,7 @@ class CellResolver:
         absent = [start_ts for start_ts in wanted if start_ts not in entries]
         if absent:
             read = self._commit_table.read(absent)
+            # Commits alone are final: an absence may end, and an invalidation be undone.
             self.cache.update({s: c for s, c in read.items() if isinstance(c, int)})
             entries.update(read)
         return entries

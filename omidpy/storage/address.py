@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from urllib.parse import unquote
 
 from omidpy.errors import ConfigError
@@ -27,9 +26,13 @@ def sqlite_path(url: str) -> str:
 
 def server_command(url: str) -> str:
     """Return the command that starts an oracle of a store, as it is typed into a shell."""
+    import shlex  # noqa: PLC0415 - `import omidpy` stays light
+
     return f"`tso-server --store {shlex.quote(url)}`"
 
 
 def init_command(url: str) -> str:
     """Return the command that sets a store up, as it is typed into a shell."""
+    import shlex  # noqa: PLC0415 - `import omidpy` stays light
+
     return f"`omidpy init --store {shlex.quote(url)}`"

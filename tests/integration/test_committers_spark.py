@@ -66,6 +66,11 @@ def rows(bucket: Bucket, folder: str) -> list[dict[str, Any]]:
     ]
 
 
+def test_sessions_of_tests_are_told_what_makes_them_quick(spark: SparkSession) -> None:
+    """Spark passes over a folder of settings that is not there, and does 200 tasks for 10 rows."""
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
 @pytest.mark.parametrize("committer", ["omidpy", "directory", "partitioned", "magic"])
 def test_a_frame_is_saved_by_each_committer(
     spark: SparkSession, bucket: Bucket, committer: str

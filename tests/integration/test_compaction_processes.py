@@ -21,25 +21,13 @@ from compactor.run.plan import STEPS
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World, outcome, troubled
+from tests.machines.dying_compactor import compact_and_die
+
+pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 
 ROOT: Final = Path(__file__).parents[2]
 OPTIONS: Final = replace(ALL_AT_ONCE, should_wait=True)
 DEADLINE_S: Final = 120.0
-
-KILLED_AT: Final = """
-import os, signal, sys
-from dataclasses import replace
-from omidpy.storage.sqlite import SqliteStore
-from tests.machines.cells import ALL_AT_ONCE, World
-
-path, step = sys.argv[1:]
-
-def kill(name):
-    if name == step:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-World(SqliteStore(path)).compact(replace(ALL_AT_ONCE, should_wait=True), on_step=kill)
-"""
 
 STANDING_AT: Final = """
 import sys, time
@@ -84,7 +72,6 @@ for _ in range(3):
 """
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_compactor_is_finished_by_a_plain_rerun(tmp_path: Path, step: str) -> None:
     """No committed cell is lost at any step, and the next run leaves what one run would have."""
@@ -98,15 +85,7 @@ def test_killed_compactor_is_finished_by_a_plain_rerun(tmp_path: Path, step: str
     world = World(SqliteStore(str(path)))
     world.table(splits=[b"m"])
     troubled(world)
-    child = subprocess.run(
-        [sys.executable, "-c", KILLED_AT, str(path), step],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert child.returncode == -signal.SIGKILL, child.stderr
+    assert compact_and_die(path, step) == -signal.SIGKILL
     assert outcome(world)[2] == shown
     world.clock.advance(60)
     world.compact(OPTIONS)
@@ -114,7 +93,6 @@ def test_killed_compactor_is_finished_by_a_plain_rerun(tmp_path: Path, step: str
     world.store.close()
 
 
-@pytest.mark.integration
 def test_two_compactors_at_once_lose_nothing(tmp_path: Path) -> None:
     """Each waits for the other one, and both come to their end."""
     path = tmp_path / "s.db"
@@ -189,7 +167,6 @@ def compacted(world: World, options: Options = ALL_AT_ONCE) -> list[str]:
     return list(RunLog(world.control).runs()[-1].notes)
 
 
-@pytest.mark.integration
 def test_a_compactor_that_was_killed_is_not_waited_for(tmp_path: Path) -> None:
     """Its lease would last for an hour."""
     world = world_at(tmp_path / "s.db")
@@ -203,7 +180,6 @@ def test_a_compactor_that_was_killed_is_not_waited_for(tmp_path: Path) -> None:
     world.store.close()
 
 
-@pytest.mark.integration
 def test_a_compactor_that_is_at_work_is_waited_for(tmp_path: Path) -> None:
     """Its lease is shorter than the time for which it stands, but it shows that it lives."""
     world = world_at(tmp_path / "s.db")
@@ -221,7 +197,6 @@ def test_a_compactor_that_is_at_work_is_waited_for(tmp_path: Path) -> None:
     world.store.close()
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("step", ["page-read", "unvisited-asked", "page-judged"])
 def test_a_compactor_that_was_stopped_does_no_harm_when_it_goes_on(
     tmp_path: Path, step: str

@@ -20,6 +20,7 @@ from tests.machines.crashes.mortal import COMMIT, Ending, LateCommit
 from tests.machines.crashes.scenarios import BEFORE, LEVELS, SCENARIOS, Scenario
 from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import one_region_store
+from tests.machines.memory_folder import memory_folder
 
 pytestmark = pytest.mark.integration
 
@@ -44,13 +45,12 @@ KINDS: Final = {
     scope="module",
     params=[pytest.param(kind, marks=marks) for kind, (_, marks) in KINDS.items()],
 )
-def cases(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cases]:
+def cases(request: pytest.FixtureRequest) -> Iterator[Cases]:
     """Return what was seen of each client, by scenario."""
     names, _ = KINDS[request.param]
     if request.param == "sqlite":
-        yield observed(names, f"sqlite:///{tmp_path_factory.mktemp('crashes')}/store.db")
+        with memory_folder() as folder:
+            yield observed(names, f"sqlite:///{folder}/store.db")
         return
     hbase: HBase = request.getfixturevalue("hbase")
     road = Road.DIRECT if "direct" in request.param else Road.THRIFT2

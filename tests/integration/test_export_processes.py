@@ -27,7 +27,7 @@ from tests.machines.export_queues import Collector
 from tests.machines.processes import tso_server
 from tests.machines.waiting import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 
 
 @pytest.fixture

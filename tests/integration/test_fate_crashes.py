@@ -22,8 +22,6 @@ from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.zookeeper.session import Delete
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
-from omidpy.opening import open_store
-from omidpy.storage.sqlite import SqliteStore
 from tests.machines.fate_crashes.lives import (
     DEATHS,
     LEASE_S,
@@ -34,6 +32,7 @@ from tests.machines.fate_crashes.lives import (
     moments,
     sweep,
 )
+from tests.machines.fate_crashes.places import in_a_file, in_zookeeper, on_hbase
 from tests.machines.fate_crashes.simulation import (
     LEAST_WRITES,
     check_deaths,
@@ -44,7 +43,7 @@ from tests.machines.fate_crashes.world import ENDS, End, end_of
 from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import open_hbase
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 
 ROAD_BY_DAY: Final = Road.DIRECT
 
@@ -83,21 +82,6 @@ def test_whichever_answer_is_lost_the_executor_goes_on(
 
 
 # -- real ------------------------------------------------------------------------------------------
-
-
-def in_a_file(path: Path) -> FateStore:
-    """Open operations in a file."""
-    return TableFateStore(SqliteStore(path))
-
-
-def on_hbase(url: str, table: str) -> FateStore:
-    """Open operations on HBase."""
-    return TableFateStore(open_store(url), table)
-
-
-def in_zookeeper(hosts: str, path: str) -> FateStore:
-    """Open operations in ZooKeeper."""
-    return ZooKeeperFateStore(hosts, path)
 
 
 def bury(fates: FateStore) -> None:

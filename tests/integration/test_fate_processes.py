@@ -32,7 +32,7 @@ from tests.machines.documents import environment
 from tests.machines.hbase import HBase
 from tests.machines.waiting import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 
 LONGEST_S: Final = 90.0
 CHAINS: Final = 10

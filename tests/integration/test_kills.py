@@ -34,7 +34,7 @@ from tests.machines.workload import (
     open_bank,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 
 POST_COMMIT_MODES = ("async", "sync", "none")
 TELLERS = 3

@@ -17,6 +17,7 @@ from tests.machines.crashes.mortal import Part
 from tests.machines.crashes.oracles import BATCHES, PLACES, Death, Deed, OracleObserver
 from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import one_region_store
+from tests.machines.memory_folder import memory_folder
 
 pytestmark = pytest.mark.integration
 
@@ -33,13 +34,13 @@ LOOKS = 3
         pytest.param("direct and zookeeper", marks=(pytest.mark.hbase, pytest.mark.nightly)),
     ],
 )
-def deaths(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[Death]]:
+def deaths(request: pytest.FixtureRequest) -> Iterator[list[Death]]:
     """Return what was seen of each death."""
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path_factory.mktemp('crashes')}/store.db"
-        with closing(OracleObserver(url)) as observer:
+        with (
+            memory_folder() as folder,
+            closing(OracleObserver(f"sqlite:///{folder}/store.db")) as observer,
+        ):
             yield observer.observe()
         return
     hbase: HBase = request.getfixturevalue("hbase")

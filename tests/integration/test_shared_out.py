@@ -1,4 +1,4 @@
-"""Where workers share the tests (`make test`), one that dies lets the run fail."""
+"""How `make test` runs the tests: a worker that dies lets it fail, and none compiles afresh."""
 
 from __future__ import annotations
 
@@ -39,3 +39,17 @@ def test_a_run_that_lost_all_its_tests_has_failed(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+
+
+def test_processes_keep_what_they_have_compiled() -> None:
+    """Images of containers forbid it, and then each of thousands compiles all that it imports."""
+    done = subprocess.run(
+        ["make", "--silent", "--eval", "told: ; @env", "told"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MAKEFLAGS": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "PATH=" in done.stdout
+    assert "PYTHONDONTWRITEBYTECODE" not in done.stdout

@@ -22,7 +22,7 @@ from tests.machines.processes import tso_server
 from tests.machines.storm import ACCOUNTS, JOURNAL, Plan, Remains, Told, open_accounts, rage
 from tests.machines.workload import ROOT
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 
 ROAD_BY_DAY = Road.DIRECT
 

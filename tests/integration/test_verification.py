@@ -27,7 +27,7 @@ from omidpy.testing.verification import TABLE_PREFIX, Judgement, Plan, verify
 from tests.machines.processes import tso_server
 from tests.machines.proven import proven
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 from dataclasses import dataclass
@@ -13,12 +12,10 @@ from typing import Any, Final
 from omidpy.connect import connect
 from omidpy.recipes.export_queue import Batch, Exporter, ExportQueue
 from omidpy.recipes.export_queue.sinks.address import sink_at
+from tests.machines.forks import PROCESSES
 
 QUEUE: Final = "q"
 LONGEST_S: Final = 120.0
-
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload([__name__, "omidpy.storage.sqlite", "omidpy.oracle.tcp"])
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def export(work: Work) -> None:
 
 def start(work: Work) -> Any:
     """Start a process."""
-    process = _processes.Process(target=export, args=(work,), daemon=True)
+    process = PROCESSES.Process(target=export, args=(work,), daemon=True)
     process.start()
     return process
 

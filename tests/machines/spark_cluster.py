@@ -54,7 +54,12 @@ def _daemon(name: str, *words: str, until: str) -> Iterator[str]:
     assert found.origin is not None
     home = Path(found.origin).parent
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": LOOPBACK}
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+    }
     lines: list[str] = []
     match: list[str] = []
     is_known = threading.Event()

@@ -38,6 +38,9 @@ from omidpy.model import Cell
 from omidpy.recipes.export_queue import Batch, Exporter, ExportQueue, Poison
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.sqlite import SqliteStore
+from tests.machines.memory_folder import memory_folder
+
+pytestmark = pytest.mark.in_memory
 
 ROOT: Final = Path(__file__).parents[2]
 AT_ONCE: Final = Options(grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0)
@@ -208,11 +211,11 @@ def live(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lived() -> Iterator[Path]:
     """Return the folder of a store that has been lived in."""
-    folder = tmp_path_factory.mktemp("lived")
-    live(folder)
-    return folder / "left"
+    with memory_folder() as folder:
+        live(folder)
+        yield folder / "left"
 
 
 def cells_of(store: Store, kind: Kind) -> list[Cell]:

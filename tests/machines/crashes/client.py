@@ -6,7 +6,6 @@ second.  A client that only sees an effect fail lives here, in the test's own pr
 
 from __future__ import annotations
 
-import multiprocessing
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,21 +30,11 @@ from tests.machines.crashes.mortal import (
     MortalStore,
 )
 from tests.machines.crashes.scenarios import SCENARIOS, Life
+from tests.machines.forks import PROCESSES
 
 KILLED: Final = -9
 DEADLINE_S: Final = 120.0
 _NEVER: Final = Timestamp(0)
-
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    [
-        __name__,
-        "omidpy.storage.sqlite.store",
-        "omidpy.storage.hbase.direct.store",
-        "omidpy.storage.hbase.thrift2.store",
-        "omidpy.oracle.tcp",
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -122,8 +111,8 @@ def live(task: Task, death: Death, tell: Tell) -> None:
 
 def live_and_die(task: Task) -> Testament:
     """Live a life in another process, which is killed at its moment or else at the end."""
-    ours, theirs = _processes.Pipe(duplex=False)
-    process = _processes.Process(target=_in_a_process, args=(task, theirs), daemon=True)
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=_in_a_process, args=(task, theirs), daemon=True)
     process.start()
     theirs.close()
     told = Testament()

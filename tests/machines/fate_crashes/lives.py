@@ -7,7 +7,6 @@ answered, whether it was done, is not done, or is still on its way and arrives w
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.storage.base import Store
 from omidpy.testing.faults import FaultyStore, Point, kill
 from tests.machines.fate_crashes.world import Begin, World
+from tests.machines.forks import PROCESSES
 
 WRITES: Final = ("write", "write_guarded", "check_and_mutate", "create_table")
 ZOOKEEPER_WRITES: Final = ("change", "create", "make")
@@ -37,11 +37,6 @@ KILLED: Final = -9
 LONGEST_S: Final = 120.0
 KEEP: Final = Keep(new_s=0)
 """What was created in vain goes at once; outcomes stay."""
-
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(
-    [__name__, "omidpy.storage.sqlite", "omidpy.storage.hbase.thrift2", "kazoo.client"]
-)
 
 
 class Killed(BaseException):
@@ -205,8 +200,8 @@ def live_and_die(task: Task, opened: Callable[[], FateStore], moment: Moment | N
     Returns:
         How many writes there were, if it lived to the end.
     """
-    ours, theirs = _processes.Pipe(duplex=False)
-    process = _processes.Process(
+    ours, theirs = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(
         target=_in_a_process, args=(task, opened, moment, theirs), daemon=True
     )
     process.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,26 +13,16 @@ from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.interrupts.sweep import DEADLINE_S, World
+from tests.machines.memory_folder import memory_folder
 from tests.machines.processes import tso_server
 
 MEMORY: Final = World(lambda: omidpy.connect("memory:"))
-
-_IN_MEMORY: Final = Path("/dev/shm")
-"""Thousands of commits are synced, and what a disk takes for that is not the question here."""
-
-
-@contextmanager
-def folder() -> Iterator[Path]:
-    """Return a folder, for the length of a block, whose files cost no disk where that can be."""
-    where = _IN_MEMORY if _IN_MEMORY.is_dir() else None
-    with tempfile.TemporaryDirectory(dir=where, ignore_cleanup_errors=True) as path:
-        yield Path(path)
 
 
 @contextmanager
 def a_file(*, deadline_s: float = DEADLINE_S) -> Iterator[World]:
     """Return a store in a file with the oracle in the process; another process writes it too."""
-    with folder() as path, _another_writer(path / "store.db") as write:
+    with memory_folder() as path, _another_writer(path / "store.db") as write:
         url = f"sqlite:///{path}/store.db"
         yield World(lambda: omidpy.connect(url), write, deadline_s)
 
@@ -57,7 +46,7 @@ def _another_writer(path: Path) -> Iterator[Callable[[], None]]:
 @contextmanager
 def a_server() -> Iterator[World]:
     """Return a store in a file with a `tso-server`."""
-    with folder() as path, beside_a_server(f"sqlite:///{path}/store.db") as world:
+    with memory_folder() as path, beside_a_server(f"sqlite:///{path}/store.db") as world:
         yield world
 
 

@@ -144,6 +144,8 @@ class Kafka:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            # Else each partition's end is told half a second late, as long as more may come.
+            "fetch.wait.max.ms": 10,
         }
         consumer = Consumer(settings)
         try:

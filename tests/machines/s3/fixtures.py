@@ -7,18 +7,17 @@ moto_bucket   a bucket in the memory of this process, for tests that need no ser
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from omidpy.committers.objects.store import ObjectStore
+from tests.machines.memory_folder import memory_folder
 from tests.machines.s3.server import REGION, S3Server
 
 
 @pytest.fixture(scope="session")
-def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    folder: Path = tmp_path_factory.mktemp("s3")
-    with S3Server(folder) as server:
+def _s3() -> Iterator[S3Server]:
+    with memory_folder() as folder, S3Server(folder) as server:
         yield server
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from compactor.check.singletons import LOG, Singletons
+from compactor.check.facts import LOG
+from compactor.check.singletons import Singletons
 from omidpy.base.clock import ManualClock
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.facts.control import ControlTable

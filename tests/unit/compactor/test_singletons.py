@@ -13,14 +13,9 @@ from typing import Final
 import pytest
 
 import omidpy
-from compactor.check.findings import CheckReport, Kind, Severity
-from compactor.check.fsck import Check, CheckOptions
-from compactor.check.quarantine import Quarantine
-from compactor.check.singletons import (
+from compactor.check.facts import (
     ADOPTED,
     CEILING,
-    CEILING_LEAD_S,
-    CLOCKS_DIFFER_S,
     COLLECTED,
     EPOCH,
     FACTS,
@@ -29,14 +24,16 @@ from compactor.check.singletons import (
     LEASE,
     LOG,
     LOW,
-    NS_PER_S,
     OMIDS,
     OPERATIONS,
     PRUNED,
     ROOT,
     Fact,
-    Singletons,
 )
+from compactor.check.findings import CheckReport, Kind, Severity
+from compactor.check.fsck import Check, CheckOptions
+from compactor.check.quarantine import Quarantine
+from compactor.check.singletons import CEILING_LEAD_S, CLOCKS_DIFFER_S, NS_PER_S, Singletons
 from compactor.options import Options
 from compactor.run.local import compact
 from omidpy.base.ages import Sample
