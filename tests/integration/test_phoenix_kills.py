@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +18,9 @@ import omidpy
 from omidpy import phoenix as phoenixs
 from omidpy.cli import main
 from omidpy.errors import OmidError
-from tests.machines.java import JavaDied, JavaDriver, JavaError
+from tests.machines.java import JavaDriver, JavaError
 from tests.machines.phoenix import TRANSACTIONAL, Phoenix
-from tests.machines.processes import ROOT
+from tests.machines.phoenix_mortals import Mortals
 
 pytestmark = [
     pytest.mark.integration,
@@ -35,96 +32,28 @@ pytestmark = [
 TABLE, ACCOUNTS, BALANCE = "BANK.ACCOUNTS", 40, 100
 ROUNDS = 8
 ROUND_S = 8.0
-LONGEST_S = 60.0
-
-
-class Movers:
-    """Programs of both kinds, one of each; whoever ends is started again."""
-
-    def __init__(self, phoenix: Phoenix) -> None:
-        self._phoenix = phoenix
-        self._seeds = iter(range(10_000))
-        self._is_over = threading.Event()
-        self.committed = 0
-        self.moved = 0
-        self.problems: list[str] = []
-        self.sql = phoenix.client()
-        self._java = threading.Thread(target=self._move_in_sql)
-        self._java.start()
-        self._start_python()
-
-    def kill(self, chance: random.Random) -> None:
-        """Kill one of them as `kill -9` does, and let another take its place."""
-        if chance.random() < 0.5:
-            self.sql.kill()
-        else:
-            self._python.kill()
-            self._reader.join(LONGEST_S)
-            self._python.wait(LONGEST_S)
-            self._start_python()
-
-    def close(self) -> None:
-        """End both."""
-        self._is_over.set()
-        self.sql.kill()
-        self._java.join(LONGEST_S)
-        self._python.kill()
-        self._reader.join(LONGEST_S)
-        self._python.wait(LONGEST_S)
-
-    def _move_in_sql(self) -> None:
-        while not self._is_over.is_set():
-            try:
-                connection = self.sql.open()
-                while not self._is_over.is_set():
-                    self.committed += connection.transfers(
-                        TABLE, accounts=ACCOUNTS, times=20, seed=next(self._seeds)
-                    )
-            except JavaDied:
-                if not self._is_over.is_set():
-                    self.sql = self._phoenix.client()
-            except JavaError as error:
-                # While an oracle takes the other's place; what it left is as a killed one's.
-                self.problems.append(str(error))
-                time.sleep(0.2)
-
-    def _start_python(self) -> None:
-        words = [self._phoenix.url, self._phoenix.address, TABLE, str(ACCOUNTS)]
-        self._python = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.machines.phoenix_transfers",
-                *words,
-                str(next(self._seeds)),
-            ],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._count, args=(self._python,))
-        self._reader.start()
-
-    def _count(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for _ in process.stdout:
-                self.moved += 1
 
 
 @pytest.fixture
-def movers(phoenix: Phoenix) -> Iterator[Movers]:
+def movers(phoenix: Phoenix) -> Iterator[Mortals]:
     """Run them on accounts that SQL has made."""
     columns = "K VARCHAR PRIMARY KEY, N BIGINT"
     phoenix.sql.execute(f"CREATE TABLE {TABLE} ({columns}) {TRANSACTIONAL}")
     for number in range(ACCOUNTS):
         phoenix.sql.execute(f"UPSERT INTO {TABLE} VALUES ('a{number:03}', {BALANCE})")
     cli(phoenix, "table", "adopt", TABLE, "--apply")
-    running = Movers(phoenix)
-    try:
+    size = str(ACCOUNTS)
+    with Mortals(
+        phoenix,
+        in_sql=lambda connection, seed: connection.transfers(
+            TABLE, accounts=ACCOUNTS, times=20, seed=seed
+        ),
+        in_python=lambda seed: (
+            "tests.machines.phoenix_transfers",
+            *(phoenix.url, phoenix.address, TABLE, size, str(seed)),
+        ),
+    ) as running:
         yield running
-    finally:
-        running.close()
 
 
 def cli(phoenix: Phoenix, *words: str) -> None:
@@ -145,7 +74,7 @@ def balances(phoenix: Phoenix) -> dict[str, int]:
 
 
 def test_nothing_is_lost_while_both_kinds_of_client_are_killed(
-    phoenix: Phoenix, movers: Movers, tmp_path: Path
+    phoenix: Phoenix, movers: Mortals, tmp_path: Path
 ) -> None:
     """Under our oracle and under Omid's, compacted by us and by HBase, and split."""
     chance = random.Random(41)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -99,6 +100,24 @@ class Connection:
         )
         return committed
 
+    def tpcc(
+        self, schema: str, size: Sequence[int], *, times: int, seed: int
+    ) -> Future[dict[str, int]]:
+        """Let a clerk of TPC-C commit so many transactions, and answer how many of each kind.
+
+        The tables are those of `tests.machines.tpcc`, and so is their size.
+        """
+        names = ("warehouses", "districts", "customers", "items")
+        return self._driver.start(
+            "sql.tpcc",
+            session=self.name,
+            connection=self.name,
+            schema=schema,
+            times=times,
+            seed=seed,
+            **dict(zip(names, size, strict=True)),
+        )
+
     def _call(self, do: str, **arguments: Any) -> Any:
         return self._driver.call(f"sql.{do}", session=self.name, connection=self.name, **arguments)
 
@@ -129,9 +148,9 @@ class Phoenix:
         """Start the first client."""
         self._autocommit = self.client().open(autocommit=True)
 
-    def client(self) -> Sql:
+    def client(self, tuning: Sequence[str] = QUICK_START) -> Sql:
         """Start a process with clients, which ends with this one at the latest."""
-        self._clients.append(Sql(self.hbase))
+        self._clients.append(Sql(self.hbase, tuning=tuning))
         return self._clients[-1]
 
     def serve(self, *options: str) -> None:
@@ -140,11 +159,19 @@ class Phoenix:
         self.server = ServerProcess(self.url, *options, listen=self.address)
         assert self.server.address == self.address
 
-    def serve_omids(self, directory: Path) -> None:
+    def serve_omids(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        tuning: Sequence[str] = QUICK_START,
+    ) -> None:
         """Run Omid's oracle, in place of whichever runs."""
         self.end_oracle()
         port = int(self.address.rpartition(":")[2])
-        self._java = JavaOracle(self.hbase.zookeeper, directory, port=port)
+        self._java = JavaOracle(
+            self.hbase.zookeeper, directory, port=port, settings=settings, tuning=tuning
+        )
 
     @property
     def omids_pid(self) -> int:
@@ -173,9 +200,16 @@ class Phoenix:
 
 @contextmanager
 def running_phoenix(
-    directory: Path, *, mode: Mode = Mode.STANDALONE, more: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    mode: Mode = Mode.STANDALONE,
+    more: Mapping[str, str] | None = None,
+    quick: bool = True,
 ) -> Iterator[Phoenix]:
-    """Run an HBase with Phoenix and our oracle for the length of a block."""
+    """Run an HBase with Phoenix and our oracle for the length of a block.
+
+    For a measurement it is not `quick`: its Java compiles as it does by itself.
+    """
     ports = PortBlock()
     port = ports.port("oracle")
     try:
@@ -185,7 +219,7 @@ def running_phoenix(
             more={**SERVER_SETTINGS, **(more or {})},
             more_jars=[build(PROJECT) / "lib"],
             files={CLIENT_CONFIGURATION: client_configuration(f"127.0.0.1:{port}")},
-            quick=True,
+            quick=quick,
         )
         try:
             phoenix = Phoenix(hbase, port)
