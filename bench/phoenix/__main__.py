@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import statistics
 import sys
@@ -92,7 +93,8 @@ def measure_oracles(phoenix: Phoenix, directory: Path, options: argparse.Namespa
 
 def measure_reads(phoenix: Phoenix, directory: Path, options: argparse.Namespace) -> Measured:
     """Let each client read once a round; a first one, which warms up, does not count."""
-    import phoenixdb  # noqa: PLC0415  of the group `bench`
+    # Of the group `queryserver`, and without types.
+    phoenixdb = importlib.import_module("phoenixdb")
 
     rows, gets = (50, 5) if options.quick else (options.rows, options.gets)
     reads.make(phoenix, rows)
@@ -172,8 +174,8 @@ def print_document(console: Console, document: PhoenixDocument) -> None:
     console.print(f"load average at each round: {document.load_averages}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; return the exit status."""
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return what is to be measured."""
     parser = argparse.ArgumentParser(prog="python -m bench.phoenix", description=__doc__)
     parser.add_argument("work", choices=WORKS)
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results")
@@ -186,16 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds = 1
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        with running_phoenix(directory / "phoenix", quick=options.quick) as phoenix:
-            document = measure(phoenix, directory, options)
-    print_document(Console(width=160), document)
-    path = options.output / f"{document.date}-{document.commit}-phoenix-{options.work}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
-    return 0
+    return options
 
 
 def measure(phoenix: Phoenix, directory: Path, options: argparse.Namespace) -> PhoenixDocument:
@@ -213,6 +206,21 @@ def measure(phoenix: Phoenix, directory: Path, options: argparse.Namespace) -> P
         ratios=ratios,
         load_averages=averages,
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; return the exit status."""
+    options = parsed(arguments)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        with running_phoenix(directory / "phoenix", quick=options.quick) as phoenix:
+            document = measure(phoenix, directory, options)
+    print_document(Console(width=160), document)
+    path = options.output / f"{document.date}-{document.commit}-phoenix-{options.work}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    print(path)
+    return 0
 
 
 if __name__ == "__main__":

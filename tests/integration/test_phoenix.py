@@ -490,6 +490,43 @@ def cells_of(tm: TransactionManager, table: str) -> int:
     return sum(len(row) for page in tm.store.scan(table, KeyRange(b"", b"")) for row in page)
 
 
+def test_a_row_deleted_and_written_in_one_transaction_differs(
+    phoenix: Phoenix, tm: TransactionManager, sql: Connection, cli: Cli
+) -> None:
+    """As the guide says: once the DELETE was sent, the row is hidden for both or for Phoenix."""
+    beside = Beside(phoenix, tm, cli)
+    table, typed = beside.table, beside.typed
+    with tm.begin() as tx:
+        for key in "abcde":
+            typed.put(tx, {"K": key, "N": 1, "V": "x"})
+
+    def found() -> tuple[str, str]:
+        in_sql = [key for (key,) in phoenix.sql.query(f"SELECT K FROM {table} ORDER BY K")]
+        with tm.begin(read_only=True) as tx:
+            return "".join(in_sql), "".join(row["K"] for row in typed.scan(tx))
+
+    for key, between in (
+        ("a", ""),
+        # What reads the table sends what was written before.
+        ("b", f"SELECT K FROM {table}"),
+        # What reads the table and writes it makes a checkpoint as well.
+        ("c", f"UPSERT INTO {table} SELECT K, N + 1, V FROM {table} WHERE K = 'd'"),
+    ):
+        sql.execute(f"DELETE FROM {table} WHERE K = '{key}'")
+        if between.startswith("SELECT"):
+            sql.query(between)
+        elif between:
+            sql.execute(between)
+        sql.execute(f"UPSERT INTO {table} VALUES ('{key}', 2, 'y')")
+        sql.commit()
+    assert found() == ("ade", "acde")
+    with tm.begin() as tx:
+        typed.delete(tx, "e")
+        tx.flush()
+        typed.put(tx, {"K": "e", "N": 2})
+    assert found() == ("ade", "acde")
+
+
 def test_a_value_of_another_type_is_said_with_its_place(
     phoenix: Phoenix, tm: TransactionManager, cli: Cli
 ) -> None:

@@ -31,4 +31,4 @@ def main(store: str, oracle: str, schema: str, seed: int, size: Size) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], int(sys.argv[4]), Size(*map(int, sys.argv[5:])))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), Size(*map(int, sys.argv[5:])))
