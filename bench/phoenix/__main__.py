@@ -150,10 +150,10 @@ def measure_reads(phoenix: Phoenix, directory: Path, options: argparse.Namespace
 
 def measure_space(phoenix: Phoenix, _: Path, options: argparse.Namespace) -> Measured:
     """Count at each stage."""
-    kills, each_s, connections = (1, 1.0, 2) if options.quick else (options.kills, 3.0, 16)
+    kills, each, connections = (1, 20, 2) if options.quick else (options.kills, 500, 16)
     average = round(os.getloadavg()[0], 2)
     return (
-        space.measure(phoenix, kills=kills, each_s=each_s, connections=connections),
+        space.measure(phoenix, kills=kills, each=each, connections=connections),
         [],
         [average],
     )

@@ -94,6 +94,7 @@ def make(phoenix: Phoenix, rows: int) -> None:
         f"CREATE TABLE {TABLE} (K VARCHAR PRIMARY KEY, N BIGINT, V VARCHAR, D DECIMAL(12,2)) "
         f"{TRANSACTIONAL}"
     )
+    phoenix.adopt(TABLE)
     with omidpy.connect(phoenix.url, phoenix.address, post_commit="sync") as tm:
         table = phoenixs.table(tm, TABLE)
         with tm.begin() as tx:

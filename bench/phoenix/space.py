@@ -8,6 +8,7 @@ entry for ever.  Cells are counted as HBase keeps them, delete markers among the
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -15,12 +16,11 @@ from typing import Final
 from bench.measure import Result
 from compactor.options import Options
 from compactor.run.local import compact
-from compactor.tables.adoption import adopt, plan_adoption
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import KeyRange
 from omidpy.opening import open_store
 from tests.machines.java import JavaDied, JavaDriver
-from tests.machines.phoenix import TRANSACTIONAL, Connection, Phoenix
+from tests.machines.phoenix import TRANSACTIONAL, Phoenix
 
 ACCOUNTS: Final = 200
 TABLE: Final = "SPACE.ACCOUNTS"
@@ -33,17 +33,20 @@ STAGES: Final = (
 CELLS: Final = "cells of the table"
 INDEX_CELLS: Final = "cells of its index"
 ENTRIES: Final = "entries of the commit table"
-_COMMITS_ONCE: Final = KeyRange(b"", b"")
+_EVERY_ROW: Final = KeyRange(b"", b"")
+_A_CALL: Final = 5
+"""Moves that a connection makes before it tells of them."""
+_PAUSE_S: Final = 0.05
 
 
-def measure(phoenix: Phoenix, *, kills: int, each_s: float, connections: int) -> list[Result]:
+def measure(phoenix: Phoenix, *, kills: int, each: int, connections: int) -> list[Result]:
     """Run the load, and count at each stage."""
     sql = phoenix.sql
     sql.execute(f"CREATE TABLE {TABLE} (K VARCHAR PRIMARY KEY, N BIGINT) {TRANSACTIONAL}")
     sql.execute(f"CREATE INDEX BY_BALANCE ON {TABLE} (N)")
     for number in range(ACCOUNTS):
         sql.execute(f"UPSERT INTO {TABLE} VALUES ('a{number:03}', 100)")
-    moved = sum(_killed(phoenix, number, each_s, connections) for number in range(kills))
+    moved = sum(_killed(phoenix, number, each, connections) for number in range(kills))
     before = sql.query(f"SELECT K, N FROM {TABLE} ORDER BY K")
     found: list[tuple[int, int, int]] = []
     with (
@@ -53,15 +56,14 @@ def measure(phoenix: Phoenix, *, kills: int, each_s: float, connections: int) ->
 
         def count() -> None:
             cells, in_index = (len(java.call("admin.raw", table=one)) for one in (TABLE, INDEX))
-            pages = store.scan(COMMIT_TABLE, _COMMITS_ONCE)
+            pages = store.scan(COMMIT_TABLE, _EVERY_ROW)
             entries = {cell.row for page in pages for row in page for cell in row}
             found.append((cells, in_index, len(entries)))
 
         count()
         # A new oracle lets nobody commit who began before it: all that was is decided.
         phoenix.serve()
-        for name in (TABLE, INDEX):
-            adopt(store, plan_adoption(store, name, COMMIT_TABLE), COMMIT_TABLE)
+        phoenix.adopt(TABLE, INDEX)
         options = Options(grace_s=0.0, invalidation_grace_s=0.0, retention_s=0.0)
         compact(store, options)
         compact(store, options)
@@ -82,23 +84,25 @@ def measure(phoenix: Phoenix, *, kills: int, each_s: float, connections: int) ->
     ]
 
 
-def _killed(phoenix: Phoenix, number: int, seconds: float, connections: int) -> int:
-    """Move money for some seconds, and kill the program; how many moves it told of."""
+def _killed(phoenix: Phoenix, number: int, least: int, connections: int) -> int:
+    """Move money, and kill the program once it has moved so often; how many moves it told of."""
     client = phoenix.client()
     opened = [client.open() for _ in range(connections)]
-    is_over = False
+    committed = [0] * connections
 
-    def move(one: tuple[int, Connection]) -> int:
-        committed = 0
+    def move(at: int) -> None:
+        seeds = itertools.count(1_000_000 * number + 10_000 * at)
         with contextlib.suppress(JavaDied):
-            while not is_over:
-                seed = 1000 * number + one[0] + 100_000 * committed
-                committed += one[1].transfers(TABLE, accounts=ACCOUNTS, times=5, seed=seed)
-        return committed
+            while True:
+                committed[at] += opened[at].transfers(
+                    TABLE, accounts=ACCOUNTS, times=_A_CALL, seed=next(seeds)
+                )
 
     with ThreadPoolExecutor(connections) as threads:
-        running = [threads.submit(move, one) for one in enumerate(opened)]
-        time.sleep(seconds)
-        is_over = True
+        running = [threads.submit(move, at) for at in range(connections)]
+        while sum(committed) < least and not any(one.done() for one in running):
+            time.sleep(_PAUSE_S)
         client.kill()
-        return sum(one.result() for one in running)
+        for one in running:
+            one.result()
+    return sum(committed)

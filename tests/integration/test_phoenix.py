@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +27,8 @@ from omidpy.model import KeyRange
 from tests.machines.documents import ROOT, PageRun
 from tests.machines.java import JavaDriver, JavaError
 from tests.machines.phoenix import TRANSACTIONAL, Connection, Phoenix
+from tests.machines.tpcc import conditions, tables
+from tests.machines.tpcc.clerk import Clerk
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
 
@@ -562,6 +566,48 @@ def test_what_phoenix_makes_is_adopted_by_the_next_compaction(
     with tm.begin(read_only=True) as tx:
         assert [row["V"] for row in phoenixs.table(tm, table).scan(tx)] == ["x", "y"]
     done(cli("table", "adopt", "--no-phoenix", "--apply"))
+
+
+# -- orders and payments ---------------------------------------------------------------------------
+
+
+KINDS: Final = {"new_order", "payment", "delivery"}
+LONGEST_S: Final = 60.0
+
+
+def test_the_conditions_hold_after_a_mixed_run(phoenix: Phoenix, tm: TransactionManager) -> None:
+    """Each warehouse is served by all clerks, so that they conflict."""
+    size = tables.Size()
+    tables.made(phoenix, tm, "TPCC", size)
+    clerks = [Clerk(tm, "TPCC", size, seed=number) for number in range(2)]
+    connections = [phoenix.driver.open() for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        in_sql = [
+            connection.tpcc("TPCC", size, times=12, seed=number)
+            for number, connection in enumerate(connections)
+        ]
+        in_python = [threads.submit(clerk.work, 25) for clerk in clerks]
+        done = sum((Counter(one.result(LONGEST_S)) for one in in_sql), Counter[str]())
+        for one in in_python:
+            one.result(LONGEST_S)
+    ours = sum((clerk.committed for clerk in clerks), Counter[str]())
+    assert set(ours) == KINDS
+    assert set(done) >= KINDS
+    rows = conditions.check(phoenix, tm, "TPCC")
+    assert len(rows["ORDERS"]) == ours["new_order"] + done["new_order"]
+    assert len(rows["HISTORY"]) == ours["payment"] + done["payment"]
+    assert 0 < len(rows["NEW_ORDER"]) < len(rows["ORDERS"])
+    # What the conditions are worth: an update that is lost breaks one of them, for either reader.
+    found = tables.opened(tm, "TPCC")
+    with tm.begin() as tx:
+        first = rows["DISTRICT"][0]
+        found["DISTRICT"].put(tx, {**first, "D_YTD": first["D_YTD"] + Decimal("0.01")})
+        oldest = rows["NEW_ORDER"][0]
+        found["NEW_ORDER"].delete(tx, tuple(oldest.values()))
+    with tm.begin(read_only=True) as tx:
+        broken = conditions.broken(conditions.by_python(tx, found))
+    assert {one[:2] for one in broken} >= {"1,", "5,", "9,"}
+    assert "1, W_YTD is the sum of D_YTD" in conditions.broken_in_sql(phoenix.sql, "TPCC")
 
 
 # -- what a compaction brings, and the page that tells it ------------------------------------------

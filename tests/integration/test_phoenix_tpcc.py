@@ -1,4 +1,4 @@
-"""TPC-C's conditions hold after clerks in SQL and in Python have served the same warehouses.
+"""TPC-C's conditions hold while clerks of both kinds serve the same warehouses, and are killed.
 
 Its transactions keep sums and counts over several tables together: an update that is lost, half a
 transaction, or a row that one of both does not see breaks a condition.  They are judged by the
@@ -10,10 +10,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
@@ -28,13 +25,15 @@ from tests.machines.java import JavaDriver, JavaError
 from tests.machines.phoenix import Phoenix
 from tests.machines.phoenix_mortals import Mortals
 from tests.machines.tpcc import conditions, tables
-from tests.machines.tpcc.clerk import Clerk
 from tests.machines.tpcc.tables import Size
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.java,
+    pytest.mark.hbase,
+    pytest.mark.nightly,
+]
 
-CLERKS: Final = 2
-"""Of each kind."""
 KINDS: Final = {"new_order", "payment", "delivery"}
 ROUNDS: Final = 8
 ROUND_S: Final = 10.0
@@ -55,70 +54,6 @@ def cli(phoenix: Phoenix, *words: str) -> None:
     assert not ended.value.code, (words, ended.value.code)
 
 
-def made(phoenix: Phoenix, tm: TransactionManager, schema: str, size: Size) -> None:
-    """Make the tables in SQL, adopt them, and fill them."""
-    tables.make(phoenix.sql, schema)
-    # Each is changed in HBase, which is mostly waiting.
-    with ThreadPoolExecutor(len(tables.TABLES)) as threads:
-        for done in [
-            threads.submit(cli, phoenix, "table", "adopt", f"{schema}.{name}", "--apply")
-            for name in (*tables.TABLES, tables.BY_LAST)
-        ]:
-            done.result(LONGEST_S)
-    sql = phoenix.driver.open()
-    tables.fill(sql, tm, schema, size)
-    sql.close()
-
-
-def check(phoenix: Phoenix, tm: TransactionManager, schema: str) -> conditions.Rows:
-    """Judge the rows that Python reads, those that SQL finds, and SQL's sums; nobody writes."""
-    opened = tables.opened(tm, schema)
-    with tm.begin(read_only=True) as tx:
-        ours = conditions.by_python(tx, opened)
-    assert conditions.broken(ours) == []
-    assert conditions.by_sql(phoenix.sql, schema, opened) == ours
-    assert conditions.broken_in_sql(phoenix.sql, schema) == []
-    return ours
-
-
-def test_the_conditions_hold_after_a_mixed_run(phoenix: Phoenix, tm: TransactionManager) -> None:
-    """Each warehouse is served by all clerks, so that they conflict."""
-    size = Size()
-    made(phoenix, tm, "TPCC", size)
-    clerks = [Clerk(tm, "TPCC", size, seed=number) for number in range(CLERKS)]
-    connections = [phoenix.driver.open() for _ in range(CLERKS)]
-    with ThreadPoolExecutor(CLERKS) as threads:
-        in_sql = [
-            connection.tpcc("TPCC", size, times=20, seed=number)
-            for number, connection in enumerate(connections)
-        ]
-        in_python = [threads.submit(clerk.work, 30) for clerk in clerks]
-        done = sum((Counter(one.result(LONGEST_S)) for one in in_sql), Counter[str]())
-        for one in in_python:
-            one.result(LONGEST_S)
-    ours = sum((clerk.committed for clerk in clerks), Counter[str]())
-    assert set(ours) == KINDS
-    assert set(done) >= KINDS
-    rows = check(phoenix, tm, "TPCC")
-    assert len(rows["ORDERS"]) == ours["new_order"] + done["new_order"]
-    assert len(rows["HISTORY"]) == ours["payment"] + done["payment"]
-    assert 0 < len(rows["NEW_ORDER"]) < len(rows["ORDERS"])
-    # What the conditions are worth: an update that is lost breaks one of them, for either reader.
-    found = tables.opened(tm, "TPCC")
-    with tm.begin() as tx:
-        first = rows["DISTRICT"][0]
-        found["DISTRICT"].put(tx, {**first, "D_YTD": first["D_YTD"] + Decimal("0.01")})
-        oldest = rows["NEW_ORDER"][0]
-        found["NEW_ORDER"].delete(tx, tuple(oldest.values()))
-    with tm.begin(read_only=True) as tx:
-        broken = conditions.broken(conditions.by_python(tx, found))
-    assert {one[:2] for one in broken} >= {"1,", "5,", "9,"}
-    assert "1, W_YTD is the sum of D_YTD" in conditions.broken_in_sql(phoenix.sql, "TPCC")
-
-
-# -- while everything happens to them --------------------------------------------------------------
-
-
 def check_meanwhile(phoenix: Phoenix, tm: TransactionManager, schema: str) -> None:
     """Judge what a snapshot of either shows while clerks write."""
     opened = tables.opened(tm, schema)
@@ -133,7 +68,6 @@ def check_meanwhile(phoenix: Phoenix, tm: TransactionManager, schema: str) -> No
         sql.close()
 
 
-@pytest.mark.nightly
 def test_the_conditions_hold_whatever_happens(
     phoenix: Phoenix, tm: TransactionManager, tmp_path: Path
 ) -> None:
@@ -142,7 +76,7 @@ def test_the_conditions_hold_whatever_happens(
     Meanwhile Phoenix makes an index, which the next compaction adopts by a rule.
     """
     schema, size, chance = "TPCCLONG", Size(warehouses=3, customers=9, items=20), random.Random(73)
-    made(phoenix, tm, schema, size)
+    tables.made(phoenix, tm, schema, size)
     cli(phoenix, "table", "adopt", "--phoenix", "--schema", schema, "--apply")
     with (
         JavaDriver(zookeeper=phoenix.hbase.zookeeper) as java,
@@ -184,7 +118,7 @@ def test_the_conditions_hold_whatever_happens(
             with contextlib.suppress(OmidError, JavaError):
                 check_meanwhile(phoenix, tm, schema)
     cli(phoenix, "table", "adopt", "--no-phoenix", "--apply")
-    rows = check(phoenix, tm, schema)
+    rows = conditions.check(phoenix, tm, schema)
     index = tm.store.schema(f"{schema}.BY_NAME")
     assert index.attributes[CONFLICT_LEVEL_ATTRIBUTE] == "row"
     names = phoenix.sql.query(f"SELECT C_LAST, COUNT(*) FROM {schema}.CUSTOMER GROUP BY C_LAST")

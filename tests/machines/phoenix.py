@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from compactor.tables.adoption import adopt, plan_adoption
+from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.opening import open_store
 from omidpy.phoenix.settings import CLIENT_CONFIGURATION, SERVER_SETTINGS, client_configuration
 from tests.machines.hbase import HBase, Mode, RunningHBase
 from tests.machines.hbase.ports import PortBlock
@@ -152,6 +155,16 @@ class Phoenix:
         """Start a process with clients, which ends with this one at the latest."""
         self._clients.append(Sql(self.hbase, tuning=tuning))
         return self._clients[-1]
+
+    def adopt(self, *tables: str) -> None:
+        """Adopt tables that SQL has made, all at once: HBase changes each, which is waiting."""
+
+        def adopt_one(table: str) -> None:
+            plan = plan_adoption(store, table, COMMIT_TABLE, names_it=True)
+            adopt(store, plan, COMMIT_TABLE)
+
+        with closing(open_store(self.url)) as store, ThreadPoolExecutor(len(tables)) as threads:
+            list(threads.map(adopt_one, tables))
 
     def serve(self, *options: str) -> None:
         """Run our oracle, in place of whichever runs."""

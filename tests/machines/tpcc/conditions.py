@@ -13,15 +13,27 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from omidpy.manager import TransactionManager
 from omidpy.phoenix import PhoenixTable
 from omidpy.tx.transaction import Transaction
-from tests.machines.phoenix import Connection
+from tests.machines.phoenix import Connection, Phoenix
 from tests.machines.tpcc import tables as names
 
 Rows: TypeAlias = Mapping[str, list[dict[str, Any]]]
 """By table, in the order of their keys."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check(phoenix: Phoenix, tm: TransactionManager, schema: str) -> Rows:
+    """Judge the rows that Python reads, those that SQL finds, and SQL's sums; nobody writes."""
+    opened = names.opened(tm, schema)
+    with tm.begin(read_only=True) as tx:
+        ours = by_python(tx, opened)
+    assert broken(ours) == []
+    assert by_sql(phoenix.sql, schema, opened) == ours
+    assert broken_in_sql(phoenix.sql, schema) == []
+    return ours
 
 
 def by_python(tx: Transaction, tables: Mapping[str, PhoenixTable]) -> Rows:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from omidpy import phoenix
+from omidpy import phoenix as phoenixs
 from omidpy.manager import TransactionManager
 from omidpy.phoenix import PhoenixTable
-from tests.machines.phoenix import TRANSACTIONAL, Connection
+from tests.machines.phoenix import TRANSACTIONAL, Connection, Phoenix
 
 WAREHOUSE: Final = "WAREHOUSE"
 DISTRICT: Final = "DISTRICT"
@@ -77,7 +77,16 @@ class Size(NamedTuple):
         return [str(one) for one in self]
 
 
-def make(sql: Connection, schema: str) -> None:
+def made(phoenix: Phoenix, tm: TransactionManager, schema: str, size: Size) -> None:
+    """Make the tables in SQL, adopt them, and write the first rows."""
+    _make(phoenix.sql, schema)
+    phoenix.adopt(*(f"{schema}.{name}" for name in (*TABLES, BY_LAST)))
+    sql = phoenix.driver.open()
+    _fill(sql, tm, schema, size)
+    sql.close()
+
+
+def _make(sql: Connection, schema: str) -> None:
     """Make the tables and the index; `sql` commits each statement."""
     for table, columns in _COLUMNS.items():
         salt = f"SALT_BUCKETS={_SALTED[table]}, " if table in _SALTED else ""
@@ -85,10 +94,10 @@ def make(sql: Connection, schema: str) -> None:
     sql.execute(f"CREATE INDEX {BY_LAST} ON {schema}.{CUSTOMER} (C_W_ID, C_D_ID, C_LAST)")
 
 
-def fill(sql: Connection, tm: TransactionManager, schema: str, size: Size) -> None:
+def _fill(sql: Connection, tm: TransactionManager, schema: str, size: Size) -> None:
     """Write the first rows: customers in SQL, for their index, and the others in Python.
 
-    `sql` commits when it is told to; Phoenix's tables must be adopted.
+    `sql` commits when it is told to.
     """
     tables = opened(tm, schema)
     places = [
@@ -131,7 +140,7 @@ def opened(tm: TransactionManager, schema: str) -> dict[str, PhoenixTable]:
     Nobody changes the name of a customer, so that no row of the index has to change with one.
     """
     return {
-        table: phoenix.table(
+        table: phoenixs.table(
             tm, f"{schema}.{table}", phoenix_indexes="mine" if table == CUSTOMER else None
         )
         for table in TABLES
