@@ -184,6 +184,19 @@ def test_each_type_has_the_bytes_of_phoenixs(
         cells = tx.table(table)
         for number in values:
             assert cells.row(b"ours" + number.encode()) == cells.row(b"java" + number.encode())
+    # The same codecs type the columns of a frame.
+    framed = {
+        name: (f"0:{name}", f"omidpy.phoenix.types:{type_}")
+        for name, type_ in names.items()
+        if not type_.startswith("DECIMAL")
+    }
+    for row in tm.scan_arrow(table, columns=framed).read_all().to_pylist():
+        written = values[row["row"].decode()[4:]]
+        assert {
+            name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+            for name, value in row.items()
+            if name in framed
+        } == {name: written.get(name) for name in framed}
     found = {row[0]: row[1:] for row in sql.query(f"SELECT * FROM {table}")}
     assert len(found) == 2 * len(values)
     for number, written in values.items():
