@@ -33,6 +33,9 @@ from tests.machines.processes import ROOT, ServerProcess
 PROJECT: Final = ROOT / "tests" / "java" / "phoenix"
 TRANSACTIONAL: Final = "TRANSACTIONAL=true, TRANSACTION_PROVIDER='OMID'"
 
+_QUICK_SETTINGS: Final = {"phoenix.log.saltBuckets": "1"}
+"""A log of queries that nobody reads needs no 32 regions, which would take as long as the rest."""
+
 _numbers = itertools.count(1)
 
 
@@ -229,7 +232,7 @@ def running_phoenix(
         hbase = HBase.start(
             directory,
             mode=mode,
-            more={**SERVER_SETTINGS, **(more or {})},
+            more={**SERVER_SETTINGS, **_QUICK_SETTINGS, **(more or {})},
             more_jars=[build(PROJECT) / "lib"],
             files={CLIENT_CONFIGURATION: client_configuration(f"127.0.0.1:{port}")},
             quick=quick,
@@ -237,8 +240,11 @@ def running_phoenix(
         try:
             phoenix = Phoenix(hbase, port)
             try:
-                phoenix.serve()
-                phoenix.connect()
+                # Both make tables of their own, which is mostly waiting.
+                with ThreadPoolExecutor(1) as thread:
+                    connecting = thread.submit(phoenix.connect)
+                    phoenix.serve()
+                    connecting.result()
                 yield phoenix
             finally:
                 phoenix.close()
