@@ -16,7 +16,7 @@ from typing import Final
 from bench.measure import Result
 from compactor.options import Options
 from compactor.run.local import compact
-from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE
 from omidpy.model import KeyRange
 from omidpy.opening import open_store
 from tests.machines.java import JavaDied, JavaDriver
@@ -56,7 +56,7 @@ def measure(phoenix: Phoenix, *, kills: int, each: int, connections: int) -> lis
 
         def count() -> None:
             cells, in_index = (len(java.call("admin.raw", table=one)) for one in (TABLE, INDEX))
-            pages = store.scan(COMMIT_TABLE, _EVERY_ROW)
+            pages = store.scan(COMMIT_TABLE, _EVERY_ROW, columns=(COMMIT,))
             entries = {cell.row for page in pages for row in page for cell in row}
             found.append((cells, in_index, len(entries)))
 
