@@ -55,6 +55,8 @@ class Mortals:
         self.committed = 0
         self.moved = 0
         self.problems: list[str] = []
+        self._committed_before = 0
+        self._moved_before = 0
         self.sql = phoenix.client()
         self._java = threading.Thread(target=self._work_in_sql)
         self._java.start()
@@ -69,10 +71,15 @@ class Mortals:
         self.close()
 
     def kill(self, chance: random.Random) -> None:
-        """Kill one of them as `kill -9` does, and let another take its place."""
+        """Kill one of them as `kill -9` does, and let another take its place.
+
+        Who has committed nothing yet is spared: on a busy machine nobody would ever begin.
+        """
         if chance.random() < 0.5:
-            self.sql.kill()
-        else:
+            if self.committed > self._committed_before:
+                self._committed_before = self.committed
+                self.sql.kill()
+        elif self.moved > self._moved_before:
             self._end_python()
             self._start_python()
 
@@ -100,6 +107,7 @@ class Mortals:
                 time.sleep(PAUSE_S)
 
     def _start_python(self) -> None:
+        self._moved_before = self.moved
         self._python = subprocess.Popen(
             [sys.executable, "-m", *self._in_python(next(self._seeds))],
             cwd=ROOT,
