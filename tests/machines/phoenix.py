@@ -240,11 +240,8 @@ def running_phoenix(
         try:
             phoenix = Phoenix(hbase, port)
             try:
-                # Both make tables of their own, which is mostly waiting.
-                with ThreadPoolExecutor(1) as thread:
-                    connecting = thread.submit(phoenix.connect)
-                    phoenix.serve()
-                    connecting.result()
+                phoenix.serve()
+                phoenix.connect()
                 yield phoenix
             finally:
                 phoenix.close()
