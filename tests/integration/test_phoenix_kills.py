@@ -94,7 +94,9 @@ def test_nothing_is_lost_while_both_kinds_of_client_are_killed(
             elif number % 4 == 3:
                 phoenix.serve()
             if number in (1, 5):
-                java.call("admin.split", table=TABLE, at=(b"a%03d" % (10 + 3 * number)).hex())
+                # The second time HBase may refuse: files of the first split are still referred to.
+                with contextlib.suppress(*([JavaError] if number > 1 else [])):
+                    java.call("admin.split", table=TABLE, at=(b"a%03d" % (10 + 3 * number)).hex())
             if phoenix.server is not None:
                 cli(phoenix, "compact", "run", "--grace", "0s", "--retention", "0s", "--collect")
             if number % 2:
