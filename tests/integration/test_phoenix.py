@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +27,8 @@ from omidpy.model import KeyRange
 from tests.machines.documents import ROOT, PageRun
 from tests.machines.java import JavaDriver, JavaError
 from tests.machines.phoenix import TRANSACTIONAL, Connection, Phoenix
+from tests.machines.tpcc import conditions, tables
+from tests.machines.tpcc.clerk import Clerk
 
 pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
 
@@ -180,6 +184,19 @@ def test_each_type_has_the_bytes_of_phoenixs(
         cells = tx.table(table)
         for number in values:
             assert cells.row(b"ours" + number.encode()) == cells.row(b"java" + number.encode())
+    # The same codecs type the columns of a frame.
+    framed = {
+        name: (f"0:{name}", f"omidpy.phoenix.types:{type_}")
+        for name, type_ in names.items()
+        if not type_.startswith("DECIMAL")
+    }
+    for row in tm.scan_arrow(table, columns=framed).read_all().to_pylist():
+        written = values[row["row"].decode()[4:]]
+        assert {
+            name: value.replace(tzinfo=UTC) if isinstance(value, datetime) else value
+            for name, value in row.items()
+            if name in framed
+        } == {name: written.get(name) for name in framed}
     found = {row[0]: row[1:] for row in sql.query(f"SELECT * FROM {table}")}
     assert len(found) == 2 * len(values)
     for number, written in values.items():
@@ -490,6 +507,43 @@ def cells_of(tm: TransactionManager, table: str) -> int:
     return sum(len(row) for page in tm.store.scan(table, KeyRange(b"", b"")) for row in page)
 
 
+def test_a_row_deleted_and_written_in_one_transaction_differs(
+    phoenix: Phoenix, tm: TransactionManager, sql: Connection, cli: Cli
+) -> None:
+    """As the guide says: once the DELETE was sent, the row is hidden for both or for Phoenix."""
+    beside = Beside(phoenix, tm, cli)
+    table, typed = beside.table, beside.typed
+    with tm.begin() as tx:
+        for key in "abcde":
+            typed.put(tx, {"K": key, "N": 1, "V": "x"})
+
+    def found() -> tuple[str, str]:
+        in_sql = [key for (key,) in phoenix.sql.query(f"SELECT K FROM {table} ORDER BY K")]
+        with tm.begin(read_only=True) as tx:
+            return "".join(in_sql), "".join(row["K"] for row in typed.scan(tx))
+
+    for key, between in (
+        ("a", ""),
+        # What reads the table sends what was written before.
+        ("b", f"SELECT K FROM {table}"),
+        # What reads the table and writes it makes a checkpoint as well.
+        ("c", f"UPSERT INTO {table} SELECT K, N + 1, V FROM {table} WHERE K = 'd'"),
+    ):
+        sql.execute(f"DELETE FROM {table} WHERE K = '{key}'")
+        if between.startswith("SELECT"):
+            sql.query(between)
+        elif between:
+            sql.execute(between)
+        sql.execute(f"UPSERT INTO {table} VALUES ('{key}', 2, 'y')")
+        sql.commit()
+    assert found() == ("ade", "acde")
+    with tm.begin() as tx:
+        typed.delete(tx, "e")
+        tx.flush()
+        typed.put(tx, {"K": "e", "N": 2})
+    assert found() == ("ade", "acde")
+
+
 def test_a_value_of_another_type_is_said_with_its_place(
     phoenix: Phoenix, tm: TransactionManager, cli: Cli
 ) -> None:
@@ -525,6 +579,48 @@ def test_what_phoenix_makes_is_adopted_by_the_next_compaction(
     with tm.begin(read_only=True) as tx:
         assert [row["V"] for row in phoenixs.table(tm, table).scan(tx)] == ["x", "y"]
     done(cli("table", "adopt", "--no-phoenix", "--apply"))
+
+
+# -- orders and payments ---------------------------------------------------------------------------
+
+
+KINDS: Final = {"new_order", "payment", "delivery"}
+LONGEST_S: Final = 60.0
+
+
+def test_the_conditions_hold_after_a_mixed_run(phoenix: Phoenix, tm: TransactionManager) -> None:
+    """Each warehouse is served by all clerks, so that they conflict."""
+    size = tables.Size()
+    tables.made(phoenix, tm, "TPCC", size)
+    clerks = [Clerk(tm, "TPCC", size, seed=number) for number in range(2)]
+    connections = [phoenix.driver.open() for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        in_sql = [
+            connection.tpcc("TPCC", size, times=12, seed=number)
+            for number, connection in enumerate(connections)
+        ]
+        in_python = [threads.submit(clerk.work, 25) for clerk in clerks]
+        done = sum((Counter(one.result(LONGEST_S)) for one in in_sql), Counter[str]())
+        for one in in_python:
+            one.result(LONGEST_S)
+    ours = sum((clerk.committed for clerk in clerks), Counter[str]())
+    assert set(ours) == KINDS
+    assert set(done) >= KINDS
+    rows = conditions.check(phoenix, tm, "TPCC")
+    assert len(rows["ORDERS"]) == ours["new_order"] + done["new_order"]
+    assert len(rows["HISTORY"]) == ours["payment"] + done["payment"]
+    assert 0 < len(rows["NEW_ORDER"]) < len(rows["ORDERS"])
+    # What the conditions are worth: an update that is lost breaks one of them, for either reader.
+    found = tables.opened(tm, "TPCC")
+    with tm.begin() as tx:
+        first = rows["DISTRICT"][0]
+        found["DISTRICT"].put(tx, {**first, "D_YTD": first["D_YTD"] + Decimal("0.01")})
+        oldest = rows["NEW_ORDER"][0]
+        found["NEW_ORDER"].delete(tx, tuple(oldest.values()))
+    with tm.begin(read_only=True) as tx:
+        broken = conditions.broken(conditions.by_python(tx, found))
+    assert {one[:2] for one in broken} >= {"1,", "5,", "9,"}
+    assert "1, W_YTD is the sum of D_YTD" in conditions.broken_in_sql(phoenix.sql, "TPCC")
 
 
 # -- what a compaction brings, and the page that tells it ------------------------------------------

@@ -239,12 +239,13 @@ class JavaOracle(JavaProcess):
         commit_table: str = "OMID_COMMIT_TABLE",
         keeps_timestamps: bool = True,
         timestamp_namespace: str | None = None,
+        settings: Mapping[str, str] | None = None,
         tuning: Sequence[str] = QUICK_START,
     ) -> None:
         """Start it, with its settings in `directory`, and wait until its port answers.
 
         Its timestamps are in HBase; in memory where it does not keep them; or in ZooKeeper, below a
-        namespace.
+        namespace.  More `settings` are lines of its configuration.
         """
         # Not of the kernel's choice: until it listens, seconds later, nobody else may have it.
         self._ports = PortBlock()
@@ -278,6 +279,7 @@ class JavaOracle(JavaProcess):
             f".DefaultHBaseCommitTableStorageModule {{tableName: {commit_table}}}\n"
             f"timestampStoreModule: !!org.apache.omid.{timestamp_store}\n"
             f"leaseModule: {lease}\n"
+            + "".join(f"{name}: {value}\n" for name, value in (settings or {}).items())
         )
         properties = "".join(
             f"<property><name>{name}</name><value>{value}</value></property>"

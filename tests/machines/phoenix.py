@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from compactor.tables.adoption import adopt, plan_adoption
+from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.opening import open_store
 from omidpy.phoenix.settings import CLIENT_CONFIGURATION, SERVER_SETTINGS, client_configuration
 from tests.machines.hbase import HBase, Mode, RunningHBase
 from tests.machines.hbase.ports import PortBlock
@@ -28,6 +32,9 @@ from tests.machines.processes import ROOT, ServerProcess
 
 PROJECT: Final = ROOT / "tests" / "java" / "phoenix"
 TRANSACTIONAL: Final = "TRANSACTIONAL=true, TRANSACTION_PROVIDER='OMID'"
+
+_QUICK_SETTINGS: Final = {"phoenix.log.saltBuckets": "1"}
+"""A log of queries that nobody reads needs no 32 regions, which would take as long as the rest."""
 
 _numbers = itertools.count(1)
 
@@ -99,6 +106,24 @@ class Connection:
         )
         return committed
 
+    def tpcc(
+        self, schema: str, size: Sequence[int], *, times: int, seed: int
+    ) -> Future[dict[str, int]]:
+        """Let a clerk of TPC-C commit so many transactions, and answer how many of each kind.
+
+        The tables are those of `tests.machines.tpcc`, and so is their size.
+        """
+        names = ("warehouses", "districts", "customers", "items")
+        return self._driver.start(
+            "sql.tpcc",
+            session=self.name,
+            connection=self.name,
+            schema=schema,
+            times=times,
+            seed=seed,
+            **dict(zip(names, size, strict=True)),
+        )
+
     def _call(self, do: str, **arguments: Any) -> Any:
         return self._driver.call(f"sql.{do}", session=self.name, connection=self.name, **arguments)
 
@@ -129,10 +154,20 @@ class Phoenix:
         """Start the first client."""
         self._autocommit = self.client().open(autocommit=True)
 
-    def client(self) -> Sql:
+    def client(self, tuning: Sequence[str] = QUICK_START) -> Sql:
         """Start a process with clients, which ends with this one at the latest."""
-        self._clients.append(Sql(self.hbase))
+        self._clients.append(Sql(self.hbase, tuning=tuning))
         return self._clients[-1]
+
+    def adopt(self, *tables: str) -> None:
+        """Adopt tables that SQL has made, all at once: HBase changes each, which is waiting."""
+
+        def adopt_one(table: str) -> None:
+            plan = plan_adoption(store, table, COMMIT_TABLE, names_it=True)
+            adopt(store, plan, COMMIT_TABLE)
+
+        with closing(open_store(self.url)) as store, ThreadPoolExecutor(len(tables)) as threads:
+            list(threads.map(adopt_one, tables))
 
     def serve(self, *options: str) -> None:
         """Run our oracle, in place of whichever runs."""
@@ -140,11 +175,19 @@ class Phoenix:
         self.server = ServerProcess(self.url, *options, listen=self.address)
         assert self.server.address == self.address
 
-    def serve_omids(self, directory: Path) -> None:
+    def serve_omids(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        tuning: Sequence[str] = QUICK_START,
+    ) -> None:
         """Run Omid's oracle, in place of whichever runs."""
         self.end_oracle()
         port = int(self.address.rpartition(":")[2])
-        self._java = JavaOracle(self.hbase.zookeeper, directory, port=port)
+        self._java = JavaOracle(
+            self.hbase.zookeeper, directory, port=port, settings=settings, tuning=tuning
+        )
 
     @property
     def omids_pid(self) -> int:
@@ -173,19 +216,26 @@ class Phoenix:
 
 @contextmanager
 def running_phoenix(
-    directory: Path, *, mode: Mode = Mode.STANDALONE, more: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    mode: Mode = Mode.STANDALONE,
+    more: Mapping[str, str] | None = None,
+    quick: bool = True,
 ) -> Iterator[Phoenix]:
-    """Run an HBase with Phoenix and our oracle for the length of a block."""
+    """Run an HBase with Phoenix and our oracle for the length of a block.
+
+    For a measurement it is not `quick`: its Java compiles as it does by itself.
+    """
     ports = PortBlock()
     port = ports.port("oracle")
     try:
         hbase = HBase.start(
             directory,
             mode=mode,
-            more={**SERVER_SETTINGS, **(more or {})},
+            more={**SERVER_SETTINGS, **_QUICK_SETTINGS, **(more or {})},
             more_jars=[build(PROJECT) / "lib"],
             files={CLIENT_CONFIGURATION: client_configuration(f"127.0.0.1:{port}")},
-            quick=True,
+            quick=quick,
         )
         try:
             phoenix = Phoenix(hbase, port)

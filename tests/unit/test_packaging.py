@@ -83,7 +83,8 @@ def test_extras_and_groups_are_those_that_something_uses() -> None:
     kinds = {"hbase", "spark", "zk", "kerberos", *sinks, "s3", "delta", "console", "fast", "otel"}
     kinds |= {"demo"}
     assert set(extras) == kinds
-    assert set(PROJECT["dependency-groups"]) == {"test", "bench", "dev", "docs", "release"}
+    groups = {"test", "bench", "queryserver", "dev", "docs", "release"}
+    assert set(PROJECT["dependency-groups"]) == groups
 
 
 def test_a_hint_names_an_extra_that_is_there() -> None:

@@ -120,6 +120,8 @@ public final class Sql {
         return null;
       case "sql.transfers":
         return transfers(connection, request);
+      case "sql.tpcc":
+        return Tpcc.run(connection, request);
       default:
         throw new IllegalArgumentException("no command is called " + what);
     }
