@@ -290,8 +290,12 @@ def test_all_three_roads_lead_to_the_same_cells(store: NativeStore, hbase: HBase
 # -- transactions ----------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_transactions_are_clean_while_clients_and_the_oracle_are_killed(hbase: HBase) -> None:
-    """Bank transfers and more, by processes that open the address, `tso-server` among them."""
+    """Bank transfers and more, by processes that open the address, `tso-server` among them.
+
+    By day `test_hbase_kills.py` does so.
+    """
     drop_tables(hbase)
     store = NativeStore(hbase.direct_url)
     create_system_tables(store)
