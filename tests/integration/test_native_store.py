@@ -325,6 +325,9 @@ def test_the_doctor_says_whether_each_server_can_be_reached(
         checks = json.loads(capsys.readouterr().out.splitlines()[-1])["checks"]
         verdicts = {check["role"]: check["verdict"] for check in checks if "role" in check}
         assert verdicts == {"catalogue": "ok", "master": "ok", "region server": "ok"}
+        (served,) = (check for check in checks if check.get("role") == "region server")
+        assert "regions, " in served["load"]
+        assert served["detail"].endswith(served["load"])
         (road,) = (check for check in checks if check["name"] == "road")
         assert (road["verdict"], road["closed"]) == ("ok", [])
         assert store.url in road["detail"]
