@@ -17,6 +17,7 @@
     steps.py        things that are done one after another
     scanning.py     one page of a scan
     admin.py        tables and regions
+    status.py       what each region server has to do
     diagnosis.py    what answers at a port where no HBase does?
     layers.py       encryption between a connection and its socket; no I/O
     security.py     what an address says of it
