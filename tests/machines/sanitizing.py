@@ -14,7 +14,7 @@ import pytest
 from tests.machines.engines import can_compile
 
 FLAGS: Final = "-O0 -fno-omit-frame-pointer -fsanitize=address"
-PATIENCE_S: Final = 7200
+PATIENCE_S: Final = 14_000
 
 
 def sanitizer() -> str | None:
