@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pytest
@@ -230,6 +231,11 @@ def test_nothing_is_lost_or_done_twice_while_a_region_server_dies(
     ledger.check()
 
 
+def all_rows_of(ledger: Ledger) -> bool:
+    """Say whether every row that is put has been put once."""
+    return len(ledger.puts) == THREADS * KEYS
+
+
 def moved_on(ledger: Ledger, before: dict[bytes, int], seconds: float) -> bool:
     """Wait until most rows have been written well beyond what they were; say whether they were."""
     limit_s = time.monotonic() + seconds
@@ -290,6 +296,7 @@ def test_a_standby_takes_over_from_a_master_that_dies(
         assert [schema.name for schema in through_masters.tables()] == ["t"]
         first = store._client.calls.registry.master()
         with ThreadPoolExecutor(1) as pool, at_work(store) as ledger:
+            wait_for(partial(all_rows_of, ledger), 60)
             making = pool.submit(
                 store.create_table, TableSchema("made", [FamilySchema(CF)]), splits=[b"m"]
             )
