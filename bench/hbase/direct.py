@@ -35,8 +35,9 @@ from tests.machines.hbase import HBase, RunningHBase
 
 OURS, PROCESSES, JAVA = "omidpy", "omidpy, processes", "Java"
 SCAN_ROWS: Final = 20_000
-COMPACTED_ROWS: Final = 20_000
+COMPACTED_ROWS: Final = 10_000
 WARM_UP_ROUNDS: Final = 2
+"""Which do not count: the first transactions of a JVM are several times slower."""
 AIM_HEALED: Final = 300_000
 """Healed cells that a pass reads for each second of a processor of its own."""
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -253,7 +254,14 @@ def _processor_s(pid: int) -> float:
 
 
 def measure(
-    hbase: HBase, directory: Path, *, seconds: float, rounds: int, workers: int, quick: bool
+    hbase: HBase,
+    directory: Path,
+    *,
+    seconds: float,
+    rounds: int,
+    warm_up: int,
+    workers: int,
+    quick: bool,
 ) -> DirectDocument:
     """Measure on `hbase`, which has no tables."""
     before = os.getloadavg()[0]
@@ -262,7 +270,7 @@ def measure(
     compacted = compaction.measure(hbase.direct_url, directory, rows=COMPACTED_ROWS // less)
     rows = SCAN_ROWS if not quick else max(work.GET_KEYS, SCAN_ROWS // less)
     with Bench(hbase, directory, workers, rows) as bench:
-        for number in range(0 if quick else WARM_UP_ROUNDS):
+        for number in range(warm_up):
             bench.run(seconds=seconds, number=-1 - number)
         bench.answers.clear()
         bench.costs_us.clear()
@@ -294,6 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each case in each round")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm-up", type=int, default=WARM_UP_ROUNDS, help="rounds before")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
     options = parser.parse_args(arguments)
@@ -305,6 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             directory,
             seconds=0.05 if options.quick else options.seconds,
             rounds=1 if options.quick else options.rounds,
+            warm_up=0 if options.quick else options.warm_up,
             workers=options.workers,
             quick=options.quick,
         )
