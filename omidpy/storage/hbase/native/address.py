@@ -43,7 +43,7 @@ def _of_zookeeper(name: str) -> str:
 
 _ENSEMBLES: Final = {_of_zookeeper(name): name for name in CLIENT_OPTIONS}
 """Of ZooKeeper, as an address in it has them, behind `zk_`."""
-OPTIONS: Final = (*_SECONDS, *_CHOICES, "tls", *_TEXTS, *_ENSEMBLES)
+OPTIONS: Final = (*_SECONDS, *_CHOICES, "tls", *_TEXTS)
 _ELSEWHERE: Final = {
     "keytab": "name it in the environment, KRB5_CLIENT_KTNAME=FILE",
     "sasl_host": "write principal=SERVICE/HOST@REALM",
@@ -171,7 +171,10 @@ def _value(url: str, name: str, text: str) -> object:
         return text
     if name in _SECONDS:
         return spelling.seconds(url, name, text)
-    raise ConfigError(f"store address {url!r}: no option {name!r}; there are {', '.join(OPTIONS)}")
+    raise ConfigError(
+        f"store address {url!r}: no option {name!r}; there are {', '.join(OPTIONS)}, and those of "
+        "ZooKeeper behind zk_"
+    )
 
 
 def _checked(address: NativeAddress) -> NativeAddress:

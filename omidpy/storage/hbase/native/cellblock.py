@@ -158,10 +158,8 @@ class Block:
                     first_family = self._family
                 length = end - start
                 if length > behind and data.startswith(suffix, end - behind):
-                    if length >= before and data.startswith(prefix, start):
-                        said_of = b""
-                        if length > before + behind:
-                            said_of = octets[start + before : end - behind]
+                    if length >= before + behind and data.startswith(prefix, start):
+                        said_of = octets[start + before : end - behind]
                         names.append((self._family, said_of, version))
                         values.append(octets[self._value_at : self._position])
                     continue

@@ -155,7 +155,7 @@ def pairs_of(cells: list[Cell]) -> list[PairedCell]:
         if not qualifier.endswith(SHADOW_SUFFIX) or qualifier == SHADOW_SUFFIX:
             shadow = shadows.get((family, qualifier, version))
             pairs.append((row, family, qualifier, version, value, shadow))
-        elif qualifier.startswith(SHADOW_PREFIX):
+        elif len(qualifier) >= 5 and qualifier.startswith(SHADOW_PREFIX):
             shadows[family, qualifier[3:-2], version] = value
     return pairs or [(*cell, None) for cell in cells[:1]]
 
