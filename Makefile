@@ -31,12 +31,13 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
-# The compiled engine shadows its source, so a change of that source installs again.
-$(STAMP): pyproject.toml .ci/setup $(wildcard setup.py tso/core/engine.py tso/core/engine.pxd)
+# What is compiled shadows its source, so a change of that source installs again.
+COMPILED := $(foreach module,tso/core/engine omidpy/storage/hbase/native/cellblock,$(module).py $(module).pxd)
+$(STAMP): pyproject.toml .ci/setup $(wildcard setup.py $(COMPILED))
 	@sh .ci/setup $(STAMP) && touch $(DEMO_STAMP)
 
 # The demo takes less: whoever only wants to see it waits for no tool, no jar and no server.
-$(DEMO_STAMP): pyproject.toml .ci/setup $(wildcard setup.py tso/core/engine.py tso/core/engine.pxd)
+$(DEMO_STAMP): pyproject.toml .ci/setup $(wildcard setup.py $(COMPILED))
 	@sh .ci/setup --demo $(DEMO_STAMP)
 
 setup: $(STAMP)  ## make .venv with everything the other commands need
@@ -86,6 +87,6 @@ release: setup  ## check, build, try, describe and tag a release; pushes nothing
 
 clean:  ## remove what builds and runs left; .venv stays
 	rm -rf build dist site *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-	  .benchmarks spark-warehouse metastore_db derby.log tso/core/*.so tso/core/engine.c \
+	  .benchmarks spark-warehouse metastore_db derby.log tso/core/*.so tso/core/engine.c omidpy/storage/hbase/native/*.so \
 	  $(STAMP) $(DEMO_STAMP) .venv-newest/.complete
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

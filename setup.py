@@ -1,8 +1,8 @@
-"""Compile the oracle's decision step where a compiler is found; pyproject.toml has the rest.
+"""Compile the oracle's decision step and HBase's cells where a compiler is found.
 
-`tso/core/engine.py` runs as it is.  Where Cython and a C compiler are at hand, the same source
-becomes an extension module; where one of them is missing the build says so and goes on.
-OMIDPY_NO_COMPILE=1 leaves it interpreted.
+pyproject.toml has the rest.  Both modules run as they are.  Where Cython and a C compiler are at
+hand, the same sources become extension modules; where one of them is missing the build says so and
+goes on.  OMIDPY_NO_COMPILE=1 leaves them interpreted.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from setuptools import Extension, setup
 
 logger = logging.getLogger(__name__)
 
+MODULES = ("tso.core.engine", "omidpy.storage.hbase.native.cellblock")
+
 
 def extensions() -> list[Extension]:
     """Return the modules to compile, none if that is not wanted or not possible."""
     if os.environ.get("OMIDPY_NO_COMPILE", "") not in ("", "0"):
-        logger.warning("OMIDPY_NO_COMPILE is set: tso/core/engine.py stays interpreted")
+        logger.warning("OMIDPY_NO_COMPILE is set: all of omidpy stays interpreted")
         return []
     try:
         from Cython.Build import cythonize  # noqa: PLC0415 - absent where it was not installed
     except ImportError:
-        logger.warning("Cython is not installed: tso/core/engine.py stays interpreted")
+        logger.warning("Cython is not installed: all of omidpy stays interpreted")
         return []
     compiled: list[Extension] = cythonize(
-        [Extension("tso.core.engine", ["tso/core/engine.py"])],
+        [Extension(module, [module.replace(".", "/") + ".py"]) for module in MODULES],
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,

@@ -16,8 +16,9 @@ from typing import Final
 PACKAGES: Final = ("omidpy", "tso", "compactor")
 """What is shipped."""
 
-BUILT: Final = re.compile(r"tso/core/engine\.[\w.-]+\.so")
-"""The compiled engine."""
+COMPILED: Final = ("tso/core/engine", "omidpy/storage/hbase/native/cellblock")
+"""What is compiled, all of it or nothing: the oracle's engine, and HBase's cells."""
+BUILT: Final = re.compile(rf"({'|'.join(COMPILED)})\.[\w.-]+\.so")
 
 _METADATA: Final = frozenset({"METADATA", "WHEEL", "entry_points.txt", "top_level.txt", "RECORD"})
 _LICENCES: Final = frozenset({"LICENSE", "NOTICE"})
@@ -32,7 +33,7 @@ def complaints(archive: Path, tracked: AbstractSet[str], *, compiled: bool) -> l
     Args:
         archive: A wheel, or a source distribution.
         tracked: What git tracks, as paths from the root.
-        compiled: Whether the wheel must have the compiled engine, or must not.
+        compiled: Whether the wheel must have the compiled modules, or must not.
     """
     shipped = {name for name in tracked if name.partition("/")[0] in PACKAGES}
     held = set(contents(archive))
@@ -57,8 +58,9 @@ def _of_wheel(
     held: AbstractSet[str], shipped: AbstractSet[str], *, compiled: bool
 ) -> Iterator[str]:
     built = {name for name in held if BUILT.fullmatch(name)}
-    if len(built) != compiled:
-        yield f"has {len(built)} compiled engines and not {int(compiled)}"
+    expected_count = len(COMPILED) if compiled else 0
+    if len(built) != expected_count:
+        yield f"has {len(built)} compiled modules and not {expected_count}"
     described = {name for name in held if name.partition("/")[0].endswith(".dist-info")}
     inner = {name.partition("/")[2] for name in described}
     expected = _METADATA | {f"licenses/{name}" for name in _LICENCES}

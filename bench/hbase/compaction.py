@@ -1,8 +1,8 @@
 """How many cells a second does a pass of the compactor read from HBase, and what takes the time?
 
 In this process and one range after another, so that all of it is one core's.  Three parts: the
-compactor's own work; writing calls and reading answers, which is ours too; and the wait for the
-gateway, which is the gateway's and HBase's.
+compactor's own work; writing calls and reading answers, which is ours too; and the wait for HBase
+or its gateway.
 
 Then what the next run costs, if nothing was written since, and if every hundredth row was.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from compactor.options import Options
 from compactor.report import Report
 from compactor.run.local import compact
 from omidpy.opening import open_store
+from omidpy.storage.hbase.native.connection import Connection
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 
 COLUMNS: Final = 5
@@ -32,7 +33,7 @@ TABLES: Final = {"sync": "BENCH_HEALED", "none": "BENCH_UNHEALED"}
 
 
 class _Spent:
-    """What calls of the gateway took in this thread."""
+    """What calls of HBase or its gateway took in this thread."""
 
     def __init__(self) -> None:
         self.elapsed_s = 0.0
@@ -81,17 +82,17 @@ def _options(table: str) -> Options:
 def _measure(url: str, table: str, rows: int, *, is_healed: bool) -> list[Result]:
     options = _options(table)
     with closing(open_store(url)) as store, _timed_calls() as spent:
-        began_s, processor_s = time.perf_counter(), time.thread_time()
+        began_s, processor_s = time.perf_counter(), time.process_time()
         report = compact(store, options)
         elapsed_s = time.perf_counter() - began_s
-        processor_s = time.thread_time() - processor_s
+        processor_s = time.process_time() - processor_s
     if report.cells_healed != (0 if is_healed else rows * COLUMNS):
         raise RuntimeError(f"{report.cells_healed} cells of {table} were healed")
     what = "every cell healed before" if is_healed else "every cell to heal"
     parts = {
         "own work": elapsed_s - spent.elapsed_s,
         "writing calls and reading answers": spent.processor_s,
-        "waiting for the gateway": spent.elapsed_s - spent.processor_s,
+        "waiting for HBase": spent.elapsed_s - spent.processor_s,
     }
     load = f"{rows} rows of {COLUMNS} cells, 1 process"
     cells = report.cells_read
@@ -117,19 +118,27 @@ def _measure(url: str, table: str, rows: int, *, is_healed: bool) -> list[Result
 
 @contextmanager
 def _timed_calls() -> Iterator[_Spent]:
-    original = GatewayPool.call
     spent = _Spent()
+    with ExitStack() as patches:
+        for owner, method in ((GatewayPool, "call"), (Connection, "send"), (Connection, "wait")):
+            patches.enter_context(_timed(owner, method, spent))
+        yield spent
 
-    def call(self: GatewayPool, method: str, *args: Any, **more: Any) -> Any:
+
+@contextmanager
+def _timed(owner: type[Any], method: str, spent: _Spent) -> Iterator[None]:
+    original = getattr(owner, method)
+
+    def call(*args: Any, **more: Any) -> Any:
         began_s, processor_s = time.perf_counter(), time.thread_time()
         try:
-            return original(self, method, *args, **more)
+            return original(*args, **more)
         finally:
             spent.elapsed_s += time.perf_counter() - began_s
             spent.processor_s += time.thread_time() - processor_s
 
-    GatewayPool.call = call  # type: ignore[method-assign]
+    setattr(owner, method, call)
     try:
-        yield spent
+        yield
     finally:
-        GatewayPool.call = original  # type: ignore[method-assign]
+        setattr(owner, method, original)

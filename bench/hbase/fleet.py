@@ -70,6 +70,11 @@ class Fleet:
             self._pipes.append(ours)
             self._processes.append(process)
 
+    @property
+    def pids(self) -> list[int]:
+        """Ids of its processes."""
+        return [process.pid for process in self._processes if process.pid is not None]
+
     def run(self, job: Job) -> Answer:
         """Do a job in every process.
 

@@ -65,6 +65,10 @@ class Omid:
         resources.callback(oracle.close)
         self._driver = JavaDriver(zookeeper=zookeeper, tuning=FULL_SPEED)
         resources.callback(self._driver.close)
+        self.pids = {
+            "Java's client": [self._driver.process.pid],
+            "Omid's oracle": [oracle.process.pid],
+        }
         self._driver.call(
             "bench.open",
             manager="it",
@@ -94,6 +98,30 @@ class Omid:
             ms=round(seconds * 1000),
         )
         return Answer([latency / _NS for latency in latencies], seconds)
+
+    def bare(self, kind: str, *, threads: int, seconds: float) -> Answer:
+        """Put or get rows one by one, without transactions, from some threads."""
+        table, keys = {
+            "put": (work.BARE_TABLE, work.KEYS),
+            "get": (self._table(work.READ_TABLE), work.GET_KEYS),
+        }[kind]
+        latencies = self._driver.call(
+            "bench.bare",
+            table=table,
+            kind=kind,
+            keys=keys,
+            threads=threads,
+            value_bytes=len(work.VALUE),
+            ms=round(seconds * 1000),
+        )
+        return Answer([latency / _NS for latency in latencies], seconds)
+
+    def bare_scan(self, table: str) -> tuple[float, int]:
+        """Read every cell of a table, shadow cells among them; return the seconds and the rows."""
+        elapsed_ns, rows, _ = self._driver.call(
+            "bench.count", table=self._table(table), caching=work.SCAN_PAGE_ROWS
+        )
+        return elapsed_ns / _NS, rows
 
     def fill(self, table: str, *, rows: int, columns: int) -> None:
         """Write a table's rows; all of them are healed."""

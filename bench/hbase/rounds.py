@@ -81,8 +81,8 @@ class Rounds:
         """Let each scan a table some times in turns; its quickest counts."""
         with work.Clients(work.Where(self._manager.store.url, ""), self._manager) as clients:
             scans: dict[str, Callable[[], tuple[float, int]]] = {
-                BARE: partial(_timed, partial(work.bare_scan, clients.bare(), table)),
-                OURS: partial(_timed, partial(work.scan, self._manager, table)),
+                BARE: partial(timed, partial(work.bare_scan, clients.bare(), table)),
+                OURS: partial(timed, partial(work.scan, self._manager, table)),
             }
             for name, omid in self._java.items():
                 scans[name] = partial(omid.scan, table)
@@ -90,8 +90,8 @@ class Rounds:
             for _ in range(SCANS):
                 for name, scan in scans.items():
                     found[name].append(scan())
-        for name, timed in found.items():
-            elapsed_s, rows = min(timed)
+        for name, times in found.items():
+            elapsed_s, rows = min(times)
             # Every row is an operation whose latency nobody measured.
             self._note(what, name, 1, Answer([0.0] * rows, elapsed_s))
 
@@ -133,7 +133,8 @@ class Rounds:
         return [percentile(one.latencies_s, 0.5) for one in self.answers[what, name, workers]]
 
 
-def _timed(scan: Callable[[], int]) -> tuple[float, int]:
+def timed(scan: Callable[[], int]) -> tuple[float, int]:
+    """Scan; return how many seconds it took, and the rows."""
     began_s = time.perf_counter()
     rows = scan()
     return time.perf_counter() - began_s, rows

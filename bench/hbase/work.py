@@ -1,12 +1,14 @@
-"""What is measured: transactions of ours, and the bare calls of the gateway that move as much data.
+"""What is measured: transactions of ours, and the bare calls that move as much data.
 
-A bare client is thriftpy2's own over the interface that we speak: no pool, no retries, no checks.
+A bare client of a gateway is thriftpy2's own over the interface that we speak: no pool, no retries,
+no checks.  A bare client of HBase itself is ours (`native/`), which has all of that.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -14,7 +16,12 @@ from thriftpy2.rpc import make_client
 
 import omidpy
 from omidpy.manager import TransactionManager
+from omidpy.model import KeyRange
 from omidpy.storage.hbase.idl import thrift2 as idl
+from omidpy.storage.hbase.native.address import parse_native
+from omidpy.storage.hbase.native.client import NativeClient
+from omidpy.storage.hbase.native.scanning import Scanner
+from omidpy.storage.hbase.native.values import Get, PutCell, RowChange, Selection
 
 FAMILY: Final = b"f"
 COLUMN: Final = b"f:0"
@@ -54,6 +61,7 @@ class Clients:
         self._manager = manager
         self._is_owner = manager is None
         self._bare: list[Any] = []
+        self._native: NativeClient | None = None
 
     @property
     def manager(self) -> TransactionManager:
@@ -69,6 +77,12 @@ class Clients:
         client = make_client(idl.THBaseService, host, int(port), timeout=_TIMEOUT_MS)
         self._bare.append(client)
         return client
+
+    def native(self) -> NativeClient:
+        """Return our client of HBase itself, which the threads of a process share."""
+        if self._native is None:
+            self._native = NativeClient(parse_native(self._where.store))
+        return self._native
 
     def drain(self) -> None:
         """Wait for what goes on in the background, and close the bare connections."""
@@ -90,6 +104,8 @@ class Clients:
     ) -> None:
         """Close everything but a manager of somebody else."""
         self.drain()
+        if self._native is not None:
+            self._native.close()
         if self._manager is not None and self._is_owner:
             self._manager.close()
 
@@ -177,9 +193,39 @@ def bare_scan(client: Any, table: str) -> int:
     return rows
 
 
+def _native_put(clients: Clients, rows: int, rng: random.Random) -> Operation:
+    assert rows == 1
+    client = clients.native()
+
+    def put() -> None:
+        cell = PutCell(FAMILY, b"0", time.time_ns() // 1_000_000, VALUE)
+        client.mutate(BARE_TABLE, RowChange(key(rng.randrange(KEYS)), (cell,)))
+
+    return put
+
+
+def _native_get(clients: Clients, rows: int, rng: random.Random) -> Operation:
+    assert rows == 1
+    client = clients.native()
+    newest = Selection(max_versions=1)
+    return lambda: _one(client.get(READ_TABLE, Get(key(rng.randrange(GET_KEYS)), newest)).cells)
+
+
+def _one(cells: Sequence[object]) -> None:
+    assert cells
+
+
+def native_scan(client: NativeClient, table: str) -> int:
+    """Read every cell of a table, shadow cells among them; return the number of rows."""
+    scanner = Scanner(client.calls, table, KeyRange(b"", b""), Selection())
+    return sum(map(len, scanner.pages(SCAN_PAGE_ROWS)))
+
+
 KINDS: Final[Mapping[str, Callable[[Clients, int, random.Random], Operation]]] = {
     "put": _put,
     "get": _get,
     "bare put": _bare_put,
     "bare get": _bare_get,
+    "native put": _native_put,
+    "native get": _native_get,
 }

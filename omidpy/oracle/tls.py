@@ -17,17 +17,12 @@ from typing import Final
 from urllib.parse import unquote
 
 from omidpy.base.clock import Clock
+from omidpy.base.ensemble import FLAGS
 from omidpy.base.within import within
 from omidpy.errors import ConfigError
 from omidpy.wire.tls import TlsStream, client_context, refusal
 
 OPTIONS: Final = ("tls", "ca", "cert", "key", "name")
-
-FLAGS: Final = {
-    **dict.fromkeys(("true", "on", "1"), True),
-    **dict.fromkeys(("false", "off", "0"), False),
-}
-"""How an option of an address says yes or no."""
 
 _CHUNK_BYTES: Final = 64 * 1024
 _READ_BYTES: Final = 16 * 1024

@@ -19,17 +19,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from omidpy.base.cells import decode_long
+from omidpy.base.ensemble import CLIENT_OPTIONS, client_options
 from omidpy.base.installation import install_hint
 from omidpy.base.words.durations import duration_ms
 from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
 from omidpy.model import Timestamp
 from omidpy.oracle.address import Place, address_text, parse_address
-from omidpy.oracle.tls import FLAGS
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -40,20 +39,7 @@ DEFAULT_PORT: Final = 2181
 DEFAULT_TIMEOUT_S: Final = 10.0
 DEFAULT_PERIOD_S: Final = 10.0
 
-_MECHANISMS: Final = ("GSSAPI", "DIGEST-MD5")
-_OPTIONS: Final = (
-    "period",
-    "timeout",
-    "tls",
-    "ca",
-    "cert",
-    "key",
-    "verify",
-    "sasl",
-    "service",
-    "user",
-    "password-file",
-)
+_OPTIONS: Final = ("period", "timeout", *CLIENT_OPTIONS)
 
 
 class Znode(NamedTuple):
@@ -182,7 +168,7 @@ def parse_zookeeper(text: str) -> ZooKeeperAddress:
         namespace=namespace,
         timeout_s=_seconds("timeout", options.get("timeout", f"{DEFAULT_TIMEOUT_S:g}s")),
         period_s=_seconds("period", options.get("period", f"{DEFAULT_PERIOD_S:g}s")),
-        client_options={**_tls_options(options), **_sasl_options(options)},
+        client_options=client_options(options, where=f"{SCHEME}..."),
         oracle_options=oracle_options,
     )
 
@@ -192,52 +178,6 @@ def _seconds(name: str, text: str) -> float:
     if milliseconds <= 0:
         raise ConfigError(f"{SCHEME}...: {name}={text!r} is no duration above 0; write 10s")
     return milliseconds / 1000
-
-
-def _tls_options(options: Mapping[str, str]) -> dict[str, Any]:
-    flags = {}
-    for name in ("tls", "verify"):
-        value = options.get(name, "false" if name == "tls" else "true").lower()
-        if value not in FLAGS:
-            raise ConfigError(f"{SCHEME}...: {name}={value!r} is neither true nor false")
-        flags[name] = FLAGS[value]
-    if not flags["tls"]:
-        if given := sorted({"ca", "cert", "key", "verify"} & set(options)):
-            raise ConfigError(f"{SCHEME}...: {given[0]}= says nothing without tls=true")
-        return {}
-    chosen = {
-        "use_ssl": True,
-        "verify_certs": flags["verify"],
-        "check_hostname": flags["verify"],
-        "ca": options.get("ca"),
-        "certfile": options.get("cert"),
-        "keyfile": options.get("key"),
-    }
-    return {name: value for name, value in chosen.items() if value is not None}
-
-
-def _sasl_options(options: Mapping[str, str]) -> dict[str, Any]:
-    mechanism = options.get("sasl")
-    if mechanism is None:
-        if given := sorted({"service", "user", "password-file"} & set(options)):
-            raise ConfigError(f"{SCHEME}...: {given[0]}= says nothing without sasl=")
-        return {}
-    if mechanism not in _MECHANISMS:
-        raise ConfigError(f"{SCHEME}...: sasl={mechanism!r} is none of {', '.join(_MECHANISMS)}")
-    chosen: dict[str, str] = {
-        "mechanism": mechanism,
-        "service": options.get("service", "zookeeper"),
-    }
-    if mechanism == "DIGEST-MD5":
-        user, path = options.get("user"), options.get("password-file")
-        if not user or not path:
-            raise ConfigError(f"{SCHEME}...: sasl=DIGEST-MD5 needs user= and password-file=")
-        try:
-            password = Path(path).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigError(f"{SCHEME}...: password-file={path!r}: {error.strerror}") from error
-        chosen |= {"username": user, "password": password}
-    return {"sasl_options": chosen}
 
 
 # -- the bytes of current-tso ----------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.hbase import passes, roads
+from bench.hbase import direct, passes, roads
 from bench.hbase.__main__ import HBaseDocument, main
 from bench.hbase.rounds import ratio
 from bench.measure import Document
@@ -103,3 +103,21 @@ def test_both_roads_are_measured(tmp_path: Path) -> None:
         for work in ("put, 1 thread", "get, 2 threads", "scan of 5 cells a row"):
             assert {f"{work}, {road}", f"{work}, {road}: microseconds of all processors"} <= names
     assert {one.name for one in document.ratios} >= {"put, 1 thread, rate"}
+
+
+@pytest.mark.integration
+@pytest.mark.nightly
+@pytest.mark.hbase
+@pytest.mark.java
+def test_the_direct_road_is_measured_beside_javas_clients(tmp_path: Path) -> None:
+    """In transactions and without, with what each costs which process, and every aim judged."""
+    assert direct.main(["--quick", "--workers", "2", "--output", str(tmp_path)]) == 0
+    (path,) = tmp_path.glob("*-hbase-direct.json")
+    document = msgspec.json.decode(path.read_bytes(), type=direct.DirectDocument)
+    names = {result.name for result in document.results}
+    for work in ("put 1 and commit", "get 10 and commit", "bare put", "bare get"):
+        for client in (direct.OURS, direct.JAVA):
+            assert f"{work}, {client}" in names
+    assert "put 1 and commit, omidpy: microseconds of HBase" in names
+    assert all(one.is_met is not None for one in document.ratios)
+    assert len(document.ratios) == 14

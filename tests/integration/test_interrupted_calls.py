@@ -102,7 +102,9 @@ def test_calls_beside_a_server() -> None:
 
 
 @pytest.mark.hbase
-@pytest.mark.parametrize("road", ["thrift2_url", "direct_url"])
+@pytest.mark.parametrize(
+    "road", [pytest.param("thrift2_url", marks=pytest.mark.nightly), "direct_url"]
+)
 def test_calls_on_hbase(hbase: HBase, road: str) -> None:
     """A connection is shared by threads too, and half a call must not be used on."""
     calls = [name for name in CALLS if name != "create_and_drop_table"]  # which takes seconds

@@ -1,4 +1,4 @@
-"""Regions split and move, and a region server dies, under a load that keeps a ledger.
+"""Regions split, merge and move, and servers die, under a load that keeps a ledger.
 
 What was acknowledged is there, once; what was refused is not; and of what nobody knows the outcome,
 a transaction's own reader would find out.
@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pytest
@@ -33,16 +34,19 @@ CF: Final = b"cf"
 COLUMN: Final = Column(CF, b"q")
 THREADS: Final = 6
 KEYS: Final = 40
+MERGED: Final = (b"k33", b"k36")
+"""Where the regions begin of which one is made: no files of a region before them are theirs."""
+SPLITS: Final = (b"k10", b"k30", b"k05", b"k25", b"k35", b"k15")
 PATIENT: Final = "?retry_s=180&timeout_s=20"
 """A machine that is busy takes its time to find a server dead, and to replay its log."""
 
 
 @pytest.fixture
 def store(hbase_cluster: RunningHBase) -> Iterator[NativeStore]:
-    """Return a store on two region servers with a table of two regions."""
+    """Return a store on two region servers with a table of four regions."""
     drop_tables(hbase_cluster)
     store = NativeStore(hbase_cluster.direct_url + PATIENT)
-    store.create_table(TableSchema("t", [FamilySchema(CF)]), splits=[b"k20"])
+    store.create_table(TableSchema("t", [FamilySchema(CF)]), splits=[b"k20", *MERGED])
     yield store
     store.close()
     hbase_cluster.start_all()
@@ -150,12 +154,28 @@ def split(store: NativeStore, admin: Admin, at: bytes) -> None:
     wait_for(is_split, 60)
 
 
+def merge(admin: Admin) -> None:
+    """Make one region of two, once neither moves."""
+
+    def is_merged() -> bool:
+        regions = [one for one in admin.regions("t") if one.start in MERGED]
+        try:
+            admin.merge(regions)
+        except StorageUnavailable as error:
+            if "not mergeable" not in str(error) and "not online" not in str(error):
+                raise
+            return False
+        return True
+
+    wait_for(is_merged, 60)
+
+
 def disturbed(store: NativeStore, seconds: float) -> tuple[Ledger, list[Region]]:
-    """Split and move regions under load; return the ledger and the regions."""
+    """Split, merge and move regions under load; return the ledger and the regions."""
     admin = Admin(store._client.calls)
     with at_work(store) as ledger:
         end_s = time.monotonic() + seconds
-        splits = iter([b"k10", b"k30", b"k05", b"k25", b"k35", b"k15"])
+        splits = iter(SPLITS)
         moves = 0
         while time.monotonic() < end_s:
             regions = admin.regions("t")
@@ -166,6 +186,8 @@ def disturbed(store: NativeStore, seconds: float) -> tuple[Ledger, list[Region]]
                 if others:
                     admin.move(region, others[moves % len(others)])
                     moves += 1
+            if moves and MERGED[1] in {region.start for region in regions}:
+                merge(admin)
             at = next(splits, None)
             if at is not None:
                 split(store, admin, at)
@@ -173,11 +195,16 @@ def disturbed(store: NativeStore, seconds: float) -> tuple[Ledger, list[Region]]
     return ledger, admin.regions("t")
 
 
-def test_nothing_is_lost_or_done_twice_while_regions_split_and_move(store: NativeStore) -> None:
-    """Calls meet regions that are closing, opening, elsewhere, and split; users meet none of it."""
+def test_nothing_is_lost_or_done_twice_while_regions_split_merge_and_move(
+    store: NativeStore,
+) -> None:
+    """Calls meet regions that close, open, are elsewhere, or are no more; users meet none of it."""
     ledger, regions = disturbed(store, 12)
     assert all(count > 20 for count in ledger.done)
-    assert len(regions) > 3
+    begins = {region.start for region in regions}
+    assert MERGED[0] in begins
+    assert MERGED[1] not in begins
+    assert len(begins & {*SPLITS}) > 1
     assert ledger.unknown == {}, "regions that move leave no doubt about a conditional change"
     ledger.check()
     starts = [key_range.start for key_range in store.regions("t")]
@@ -202,6 +229,11 @@ def test_nothing_is_lost_or_done_twice_while_a_region_server_dies(
                 break
     assert all(ledger.done)
     ledger.check()
+
+
+def all_rows_of(ledger: Ledger) -> bool:
+    """Say whether every row that is put has been put once."""
+    return len(ledger.puts) == THREADS * KEYS
 
 
 def moved_on(ledger: Ledger, before: dict[bytes, int], seconds: float) -> bool:
@@ -252,6 +284,31 @@ def test_nothing_is_lost_or_done_twice_while_a_region_server_stands_still(
     assert all(ledger.done)
     # Until it has ended it may answer readers from its memory.
     hbase_cluster.crash(name)
+    ledger.check()
+
+
+@pytest.mark.nightly
+def test_a_standby_takes_over_from_a_master_that_dies(
+    store: NativeStore, hbase_cluster: RunningHBase
+) -> None:
+    """Clients find it by themselves, through ZooKeeper and through the masters in their address."""
+    with hbase_cluster.standby() as url, closing(NativeStore(url + PATIENT)) as through_masters:
+        assert [schema.name for schema in through_masters.tables()] == ["t"]
+        first = store._client.calls.registry.master()
+        with ThreadPoolExecutor(1) as pool, at_work(store) as ledger:
+            wait_for(partial(all_rows_of, ledger), 60)
+            making = pool.submit(
+                store.create_table, TableSchema("made", [FamilySchema(CF)]), splits=[b"m"]
+            )
+            hbase_cluster.crash("master")
+            before = dict(ledger.puts)
+            assert moved_on(ledger, before, 60), "rows are written without a master"
+            assert making.result(180)
+        for client in (store, through_masters):
+            assert [schema.name for schema in client.tables()] == ["made", "t"]
+            assert client._client.calls.registry.master().port != first.port
+        assert through_masters.create_table(TableSchema("late", [FamilySchema(CF)]))
+    assert all(ledger.done)
     ledger.check()
 
 

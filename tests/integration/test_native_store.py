@@ -290,8 +290,12 @@ def test_all_three_roads_lead_to_the_same_cells(store: NativeStore, hbase: HBase
 # -- transactions ----------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_transactions_are_clean_while_clients_and_the_oracle_are_killed(hbase: HBase) -> None:
-    """Bank transfers and more, by processes that open the address, `tso-server` among them."""
+    """Bank transfers and more, by processes that open the address, `tso-server` among them.
+
+    By day `test_hbase_kills.py` does so.
+    """
     drop_tables(hbase)
     store = NativeStore(hbase.direct_url)
     create_system_tables(store)
@@ -321,6 +325,9 @@ def test_the_doctor_says_whether_each_server_can_be_reached(
         checks = json.loads(capsys.readouterr().out.splitlines()[-1])["checks"]
         verdicts = {check["role"]: check["verdict"] for check in checks if "role" in check}
         assert verdicts == {"catalogue": "ok", "master": "ok", "region server": "ok"}
+        (served,) = (check for check in checks if check.get("role") == "region server")
+        assert "regions, " in served["load"]
+        assert served["detail"].endswith(served["load"])
         (road,) = (check for check in checks if check["name"] == "road")
         assert (road["verdict"], road["closed"]) == ("ok", [])
         assert store.url in road["detail"]

@@ -16,6 +16,8 @@ import pytest
 
 from omidpy.errors import StorageUnavailable
 from omidpy.oracle.zookeeper import connected, parse_zookeeper
+from omidpy.storage.hbase.native.address import parse_native
+from omidpy.storage.hbase.native.client import NativeClient
 from tests.machines.hbase import HBase
 from tests.machines.tls import PATIENCE_S, TlsProxy, loopback_certificate
 
@@ -104,6 +106,30 @@ def test_whom_we_do_not_know_gets_nothing(
     with pytest.raises(StorageUnavailable, match=f"ZooKeeper at {host}:{proxy.port}") as caught:
         look(f"zk://{host}:{proxy.port}/omid?timeout=2s&{chosen}")
     assert "tls=true" in str(caught.value)
+
+
+def hbase_by(proxy: TlsProxy, options: str) -> str:
+    """Return the id of the HBase that is found through the proxy."""
+    url = f"hbase://127.0.0.1:{proxy.port}/hbase?connect_timeout_s=2&retry_s=0{options}"
+    client = NativeClient(parse_native(url))
+    try:
+        return client.calls.registry.cluster_id()
+    finally:
+        client.close()
+        gc.collect()  # here, where what it finds is expected
+
+
+@pytest.mark.parametrize("proxy", [True], indirect=True)
+def test_hbase_is_found_in_an_ensemble_behind_tls(
+    proxy: TlsProxy, certificate: tuple[Path, Path]
+) -> None:
+    """By who may look, and says so in the address of HBase."""
+    cert, key = certificate
+    believed = f"&zk_tls=on&zk_ca={cert}"
+    assert hbase_by(proxy, f"{believed}&zk_cert={cert}&zk_key={key}")
+    for options in (believed, f"&zk_tls=on&zk_cert={cert}&zk_key={key}", ""):
+        with pytest.raises(StorageUnavailable, match=f"127.0.0.1:{proxy.port}"):
+            hbase_by(proxy, options)
 
 
 def test_checks_can_be_switched_off(proxy: TlsProxy) -> None:

@@ -1,7 +1,8 @@
-"""The oracle's decision step in both of its forms: as it is written, and compiled.
+"""What is compiled in both of its forms, as it is written, and compiled.
 
-The compiled form is built once a session from the same source into a temporary folder, so that it
-is tested whether or not the installed package happens to be compiled.
+The oracle's decision step, and the codec of HBase's cells.  The compiled form is built once a
+session from the same source into a temporary folder, so that it is tested whether or not the
+installed package happens to be compiled.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from types import ModuleType
 
 import tso.core
 
+ROOT = Path(__file__).parents[2]
 SOURCE = Path(tso.core.__file__).parent / "engine.py"
+CELLS = ROOT / "omidpy" / "storage" / "hbase" / "native" / "cellblock.py"
+"""The codec's source."""
 
 
 @cache
@@ -36,6 +40,21 @@ def compiled_engine() -> ModuleType | None:
         return load_engine(build_engine(Path(folder), SOURCE.read_text(), flags="-O0"))
 
 
+@cache
+def interpreted_cells() -> ModuleType:
+    """Load the source of the codec itself, also where a compiled module lies beside it."""
+    return _load("cellblock_interpreted", CELLS)
+
+
+@cache
+def compiled_cells() -> ModuleType | None:
+    """Compile the codec and load the result; None where Cython or a compiler is missing."""
+    if not can_compile():
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        return load_cells(build_module(Path(folder), CELLS, CELLS.read_text(), flags="-O0"))
+
+
 def can_compile() -> bool:
     """Say whether Cython and a compiler are here."""
     has_compiler = shutil.which("cc") or shutil.which("gcc")
@@ -43,26 +62,34 @@ def can_compile() -> bool:
 
 
 def build_engine(folder: Path, source: str, *, flags: str) -> Path:
-    """Compile a source of the engine as `setup.py` does; return the extension module in `folder`.
+    """Compile a source of the engine; as `build_module`."""
+    return build_module(folder, SOURCE, source, flags=flags)
+
+
+def build_module(folder: Path, of: Path, source: str, *, flags: str) -> Path:
+    """Compile a module as `setup.py` does; return the extension module in `folder`.
 
     Args:
         folder: An empty one.
-        source: What stands in `engine.py`.
+        of: Which module it is, by its file in this checkout; its types lie beside that.
+        source: What stands in it.
         flags: What the compiler and the linker are told besides.
     """
-    package = folder / "tso" / "core"
+    package = folder / of.parent.relative_to(ROOT)
     package.mkdir(parents=True)
-    (package.parent / "__init__.py").touch()
-    (package / "__init__.py").touch()
-    (package / "engine.py").write_text(source)
-    shutil.copy(SOURCE.with_name("engine.pxd"), package)
+    inner = package
+    while inner != folder:
+        (inner / "__init__.py").touch()
+        inner = inner.parent
+    (package / of.name).write_text(source)
+    shutil.copy(of.with_suffix(".pxd"), package)
     command = "from Cython.Build.Cythonize import main; import sys; main(sys.argv[1:])"
     directives = ("annotation_typing", "boundscheck", "wraparound", "initializedcheck")
     options = [part for name in directives for part in ("-X", f"{name}=False")]
     subprocess.run(
         [
             *(sys.executable, "-c", command, "--quiet", "--inplace", "-3", *options),
-            str(package / "engine.py"),
+            str(package / of.name),
         ],
         check=True,
         cwd=folder,
@@ -70,13 +97,18 @@ def build_engine(folder: Path, source: str, *, flags: str) -> Path:
         capture_output=True,
         timeout=120,
     )
-    (built,) = package.glob("engine.*.so")
+    (built,) = package.glob(f"{of.stem}.*.so")
     return built
 
 
 def load_engine(path: Path) -> ModuleType:
     """Load an extension module that was built of the engine."""
     return _load("tso.core.engine", path)
+
+
+def load_cells(path: Path) -> ModuleType:
+    """Load an extension module that was built of the codec."""
+    return _load("omidpy.storage.hbase.native.cellblock", path)
 
 
 def _load(name: str, path: Path) -> ModuleType:

@@ -85,6 +85,15 @@ _MESSAGES: Final = {
     "3 nonce_group uint64, 4 nonce uint64",
     "SplitTableRegionRequest": "1 region_info RegionInfo, 2 split_row bytes, 3 nonce_group uint64, "
     "4 nonce uint64",
+    "MergeTableRegionsRequest": "1 region *RegionSpecifier, 3 forcible bool, "
+    "4 nonce_group uint64, 5 nonce uint64",
+    "SetBalancerRunningRequest": "1 on bool, 2 synchronous bool",
+    "GetClusterStatusRequest": "1 options *int32",
+    "ServerLoad": "1 number_of_requests uint64, 2 total_number_of_requests uint64, "
+    "3 used_heap_MB uint32, 4 max_heap_MB uint32, 5 region_loads *Cursor",
+    "LiveServerInfo": "1 server ServerName, 2 server_load ServerLoad",
+    "ClusterStatus": "2 live_servers *LiveServerInfo, 8 backup_masters *ServerName",
+    "GetClusterStatusResponse": "1 cluster_status ClusterStatus",
     "MoveRegionRequest": "1 region RegionSpecifier, 2 dest_server_name ServerName",
     "TruncateTableRequest": "1 tableName TableName, 2 preserveSplits bool, 3 nonce_group uint64, "
     "4 nonce uint64",

@@ -2,67 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.machines.engines import SOURCE, build_engine, can_compile
+from tests.machines.engines import SOURCE, build_engine
+from tests.machines.sanitizing import FLAGS, PATIENCE_S, attack, needed_sanitizer
 
-FLAGS: Final = "-O0 -fno-omit-frame-pointer -fsanitize=address"
 PAYLOADS_BY_DAY: Final = 20_000
 PAYLOADS_BY_NIGHT: Final = 5_000_000
-PATIENCE_S: Final = 7200
-
-
-def sanitizer() -> str | None:
-    """Return the path of the sanitizer's library; None where the compiler brings none."""
-    compiler = shutil.which("gcc")
-    if not can_compile() or compiler is None:
-        return None
-    named = subprocess.run(
-        [compiler, "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
-    )
-    found = Path(named.stdout.strip())
-    return str(found) if found.is_absolute() and found.exists() else None
-
-
-def attack(built: Path, *, seed: int, payload_count: int) -> subprocess.CompletedProcess[str]:
-    """Run the two engines side by side in a process that the sanitizer watches."""
-    library = sanitizer()
-    if library is None:
-        pytest.skip("no gcc with AddressSanitizer, or no Cython")
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "tests.machines.hostile_frames"),
-            *(str(built), str(seed), str(payload_count)),
-        ],
-        env={
-            **os.environ,
-            "LD_PRELOAD": library,
-            "ASAN_OPTIONS": "detect_leaks=0,halt_on_error=1",
-            # Each object in memory of its own: a byte behind it is nobody's.
-            "PYTHONMALLOC": "malloc",
-        },
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+PROGRAM: Final = "tests.machines.hostile_frames"
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the engine as it is."""
-    if sanitizer() is None:
-        pytest.skip("no gcc with AddressSanitizer, or no Cython")
+    needed_sanitizer()
     return build_engine(tmp_path_factory.mktemp("engine"), SOURCE.read_text(), flags=FLAGS)
 
 
@@ -78,7 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_bytes_reach_beyond_their_own(built: Path, payload_count: int) -> None:
     """And the two forms agree on every one of them."""
     seed = random.SystemRandom().getrandbits(32)
-    ended = attack(built, seed=seed, payload_count=payload_count)
+    ended = attack(PROGRAM, built, seed=seed, payload_count=payload_count)
     assert ended.returncode == 0, f"seed {seed}\n{ended.stdout}{ended.stderr[-5000:]}"
     assert ended.stdout.startswith(f"{payload_count} payloads")
 
@@ -128,10 +86,9 @@ def test_each_guard_stands_in_the_engine_once() -> None:
 @pytest.mark.parametrize(("guard", "broken"), GUARDS.values(), ids=GUARDS)
 def test_a_reader_without_a_guard_is_found(tmp_path: Path, guard: str, broken: str) -> None:
     """It reads on, and its process ends: by the sanitizer, or with another reading."""
-    if sanitizer() is None:
-        pytest.skip("no gcc with AddressSanitizer, or no Cython")
+    needed_sanitizer()
     built = build_engine(tmp_path, SOURCE.read_text().replace(guard, broken), flags=FLAGS)
-    ended = attack(built, seed=1, payload_count=PAYLOADS_BY_DAY)
+    ended = attack(PROGRAM, built, seed=1, payload_count=PAYLOADS_BY_DAY)
     assert re.search("AddressSanitizer|AssertionError: (payload|stream)", ended.stderr), (
         ended.stderr
     )

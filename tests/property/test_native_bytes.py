@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import Cell
-from omidpy.storage.hbase.native import frames, messages, registry, scan_messages, schema
+from omidpy.storage.hbase.native import frames, messages, registry, scan_messages, schema, status
 from omidpy.storage.hbase.native.cellblock import encode
 from omidpy.storage.hbase.native.faults import Fault, Garbled
 from omidpy.storage.hbase.native.frames import Answer, FrameSplitter
@@ -189,6 +189,20 @@ READERS: Final[dict[str, tuple[Reader, bytes | Framed]]] = {
         Framed(b"\x0a\x03\x03\x03\x03\x3a\x03\x00\x00\x01", CELLS),
     ),
     "tables": (schema.read_descriptors, nested(schema.table_message(DESCRIPTOR))),
+    "loads": (
+        status.read_loads,
+        body(
+            "GetClusterStatusResponse",
+            cluster_status={
+                "live_servers": [
+                    {
+                        "server": {"host_name": "h", "port": 2, "start_code": 3},
+                        "server_load": {"used_heap_MB": 30, "region_loads": [{"row": b"r"}] * 3},
+                    }
+                ]
+            },
+        ),
+    ),
     "a state": (schema.read_state, nested(b"\x08\x01")),
     "a number of a procedure": (schema.read_procedure_id, b"\x08\x07"),
     "a procedure": (

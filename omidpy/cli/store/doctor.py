@@ -193,7 +193,8 @@ def check_servers(address: direct.NativeAddress) -> Iterator[ServerFinding | Roa
     names: set[str] = set()
     closed: list[str] = []
     for seen in servers(address):
-        yield ServerFinding(seen.role, seen.server, seen.problem, seen.secured)
+        load = None if seen.load is None else seen.load.described()
+        yield ServerFinding(seen.role, seen.server, seen.problem, seen.secured, load)
         names.add(seen.server)
         if seen.problem is not None:
             closed.append(seen.server)

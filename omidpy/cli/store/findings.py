@@ -162,6 +162,8 @@ class ServerFinding:
     """Why it cannot be used."""
     secured: str | None = None
     """What secures the connection; None where there is none."""
+    load: str | None = None
+    """What a region server has to do; None where its master does not tell."""
 
     @property
     def name(self) -> str:
@@ -175,8 +177,9 @@ class ServerFinding:
 
     @property
     def detail(self) -> str:
-        """That it can be reached, and what secures the way there; or why not."""
-        return self.problem or f"can be reached {self.secured or ''}".rstrip()
+        """That it can be reached, what secures the way there, and its load; or why not."""
+        reached = f"can be reached {self.secured or ''}".rstrip()
+        return self.problem or (reached if self.load is None else f"{reached}; {self.load}")
 
 
 @dataclass(frozen=True, slots=True)

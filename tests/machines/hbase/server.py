@@ -345,6 +345,24 @@ class RunningHBase(HBase):
         for name in names:
             self._running.pop(name).wait(None)
 
+    @contextlib.contextmanager
+    def standby(self) -> Iterator[str]:
+        """Run a second master for the length of a block; yield the address of both.
+
+        It waits until the other one ends.  Behind the block the first one is the active one again.
+        """
+        name = "master-2"
+        self._roles[name] = settings.standby_role(self._ports.port(name))
+        try:
+            self.start_process(name)
+            ports = (self._ports.port(one) for one in ("master", name))
+            yield "hbase+rpc://" + ",".join(f"127.0.0.1:{port}" for port in ports)
+        finally:
+            del self._roles[name]
+            if name in self._running:
+                self.crash(name)
+            self.start_all()
+
     def pause(self, name: str) -> None:
         """Stop a process where it is: it keeps its connections and answers nothing."""
         self._running[name].pause()

@@ -66,6 +66,13 @@ def master_role(mode: Mode) -> Role:
     )
 
 
+def standby_role(port: int) -> Role:
+    """Describe a master that waits until there is no other."""
+    name = f"{_HBASE}.master.HMaster"
+    main = (name, "-D", f"hbase.master.port={port}", "start", "--backup")
+    return Role(main, 384, "Adding backup master ZNode")
+
+
 def region_server_role(port: int) -> Role:
     """Describe a region server; its port is an argument, as all servers share one configuration."""
     name = f"{_HBASE}.regionserver.HRegionServer"

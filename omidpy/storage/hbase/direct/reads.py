@@ -8,15 +8,16 @@ So what gateways need landmarks and guesses for needs none here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Final
 
-from omidpy.base.cells import shadow_qualifier
+from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX, shadow_qualifier
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
 from omidpy.storage.base import WHOLE_TABLE, LongRow, Portion, Row, Wanted
 from omidpy.storage.hbase import filters
 from omidpy.storage.hbase.direct import descriptors
-from omidpy.storage.hbase.direct.pairs import pairs_of
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.known import KnownTables
 from omidpy.storage.hbase.native.address import NativeAddress
@@ -26,10 +27,12 @@ from omidpy.storage.hbase.native.scanning import PAGE_BYTES, Position, Scanner
 from omidpy.storage.hbase.native.values import (
     ALL_VERSIONS,
     Get,
+    Pairing,
     Selection,
     TableDescriptor,
 )
 
+SHADOWS: Final = Pairing(SHADOW_PREFIX, SHADOW_SUFFIX)
 CUT_GETS: Final = 64
 """Rows that are read at once where each may be long."""
 
@@ -128,7 +131,17 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         scanner = self._scanner(table, key_range, columns, bounds, is_reversed=reverse)
         if scanner is None:
             return iter(())
-        return (list(map(pairs_of, page)) for page in self._pages(scanner, page_rows))
+        return self._pages_of_pairs(replace(scanner, pairing=SHADOWS), page_rows)
+
+    def _pages_of_pairs(self, scanner: Scanner, page_rows: int) -> Iterator[list[list[PairedCell]]]:
+        with closing(scanner.pages(page_rows)) as pages:
+            while True:
+                self._check_open()
+                with self._forgetting(scanner.table):
+                    page = next(pages, None)
+                if page is None:
+                    return
+                yield page
 
     def find_cell(
         self,

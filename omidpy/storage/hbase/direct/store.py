@@ -9,7 +9,8 @@ which the master knows them again, and are asked for again.
 **Order.**  A region server executes the calls of one connection at the same time, so that a read
 sent behind a write may miss it.  Nothing here is sent before what it must come behind was answered;
 where it saves a wait, both go in one Multi, whose regions a server does one after another
-(`ChecksBehind`, docs/decisions/0060).
+(`ChecksBehind`, docs/decisions/0060).  A scan in pairs, which only snapshots ask for, reads a page
+ahead (docs/decisions/0076).
 
 Lacks what HBase lacks: transactions over many rows (`guarded_batches`), locks that die with their
 process.  It lacks splits and merges of regions, as the gateways do.

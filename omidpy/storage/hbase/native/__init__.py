@@ -1,7 +1,7 @@
 """A client of HBase's own RPC: no gateway, no Java, and no knowledge of transactions.
 
     frames.py       the bytes of a connection: its opening, requests, answers; no I/O
-    cellblock.py    cells as they travel beside the messages
+    cellblock.py    cells as they travel beside the messages; compiled where that is possible
     values.py       servers, regions, reads and mutations, as values
     messages.py     the data calls, Get, Mutate and Multi, and their answers
     scan_messages.py  those of a scan
@@ -17,6 +17,7 @@
     steps.py        things that are done one after another
     scanning.py     one page of a scan
     admin.py        tables and regions
+    status.py       what each region server has to do
     diagnosis.py    what answers at a port where no HBase does?
     layers.py       encryption between a connection and its socket; no I/O
     security.py     what an address says of it

@@ -9,9 +9,11 @@ Only reads text.  An unknown option is refused, and so is one that only a gatewa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
+from omidpy.base.ensemble import CLIENT_OPTIONS, client_options
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase import spelling
 from omidpy.storage.hbase.address import Protection
@@ -32,6 +34,15 @@ _CHOICES: Final = {
     "sasl_qop": ("auth", "auth-int", "auth-conf"),
 }
 _TEXTS: Final = ("user", "tls_ca", "tls_cert", "tls_key", "tls_name", "principal")
+
+
+def _of_zookeeper(name: str) -> str:
+    """Return how an option of an address in ZooKeeper stands in one of HBase."""
+    return f"zk_{name}".replace("-", "_")
+
+
+_ENSEMBLES: Final = {_of_zookeeper(name): name for name in CLIENT_OPTIONS}
+"""Of ZooKeeper, as an address in it has them, behind `zk_`."""
 OPTIONS: Final = (*_SECONDS, *_CHOICES, "tls", *_TEXTS)
 _ELSEWHERE: Final = {
     "keytab": "name it in the environment, KRB5_CLIENT_KTNAME=FILE",
@@ -75,6 +86,8 @@ class NativeAddress:
     """What HBase's `hbase.rpc.protection` has to allow."""
     principal: str | None = None
     """The servers' in Kerberos, with `_HOST` for the name of each; None: hbase/_HOST."""
+    zookeeper: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What kazoo's client takes for TLS and SASL to ZooKeeper."""
 
 
 def parse_native(url: str) -> NativeAddress:
@@ -94,6 +107,16 @@ def parse_native(url: str) -> NativeAddress:
         )
     hosts, slash, path = named.partition("/")
     options = spelling.options(url, query, _value)
+    ensemble = {name: options.pop(here) for here, name in _ENSEMBLES.items() if here in options}
+    if scheme == BY_RPC and ensemble:
+        name = _of_zookeeper(min(ensemble))
+        raise ConfigError(
+            f"store address {spelling.without_options(url)}: {name} is about ZooKeeper, which "
+            "nobody asks there; leave it out"
+        )
+    if ensemble:
+        where = f"store address {spelling.without_options(url)}"
+        options["zookeeper"] = client_options(ensemble, where=where, spelt=_of_zookeeper)
     if scheme == BY_RPC:
         if path:
             raise ConfigError(
@@ -139,7 +162,7 @@ def _value(url: str, name: str, text: str) -> object:
         if text not in spelling.FLAGS:
             raise ConfigError(f"store address {url!r}: tls={text!r} must be on or off")
         return spelling.FLAGS[text]
-    if name in _TEXTS:
+    if name in _TEXTS or name in _ENSEMBLES:
         if not text:
             what = "who" if name == "user" else "what"
             raise ConfigError(
@@ -148,7 +171,10 @@ def _value(url: str, name: str, text: str) -> object:
         return text
     if name in _SECONDS:
         return spelling.seconds(url, name, text)
-    raise ConfigError(f"store address {url!r}: no option {name!r}; there are {', '.join(OPTIONS)}")
+    raise ConfigError(
+        f"store address {url!r}: no option {name!r}; there are {', '.join(OPTIONS)}, and those of "
+        "ZooKeeper behind zk_"
+    )
 
 
 def _checked(address: NativeAddress) -> NativeAddress:

@@ -13,11 +13,12 @@ from typing import Final, TypeVar
 
 from omidpy.base.pauses import pause_after
 from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable
-from omidpy.storage.hbase.native import schema
+from omidpy.storage.hbase.native import schema, status
 from omidpy.storage.hbase.native.calls import Calls
 from omidpy.storage.hbase.native.connections import until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault
 from omidpy.storage.hbase.native.schema import Nonces
+from omidpy.storage.hbase.native.status import ServerLoad
 from omidpy.storage.hbase.native.values import (
     FamilyDescriptor,
     Region,
@@ -134,6 +135,26 @@ class Admin:
         into the files of the region that it was split from, until a compaction; or while it moves.
         """
         self._change("SplitRegion", schema.split_request(region, at, _new_nonces()), region.table)
+
+    def merge(self, regions: Sequence[Region]) -> None:
+        """Make one region of some that lie side by side.
+
+        Errors: StorageUnavailable, with HBase's own words, while one of them still holds references
+        into the files of a region that it was split from, until a compaction; or while it moves.
+        """
+        request = schema.merge_request(regions, _new_nonces())
+        self._change("MergeTableRegions", request, regions[0].table)
+        for region in regions:
+            self._calls.locations.forget(region)
+
+    def balance(self, *, is_on: bool) -> bool:
+        """Let the master move regions of itself, or not; return whether it did so before."""
+        request = schema.balance_request(is_on=is_on)
+        return self._ask("SetBalancerRunning", request, schema.read_balance, None)
+
+    def loads(self) -> dict[ServerName, ServerLoad]:
+        """Return what each region server has to do, as it last told the master."""
+        return self._ask("GetClusterStatus", status.loads_request(), status.read_loads, None)
 
     def move(self, region: Region, to: ServerName | None = None) -> None:
         """Move a region to a server, or to one that the master chooses; ends when it has moved."""

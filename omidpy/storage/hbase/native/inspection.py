@@ -11,10 +11,12 @@ from typing import Final, NamedTuple
 
 from omidpy.errors import OmidError
 from omidpy.storage.hbase.native.address import NativeAddress
+from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.calls import Calls
 from omidpy.storage.hbase.native.connections import MASTER, REGIONS, until
 from omidpy.storage.hbase.native.faults import CallFailed
 from omidpy.storage.hbase.native.schema import CATALOGUE_FAMILY, region_of
+from omidpy.storage.hbase.native.status import ServerLoad
 from omidpy.storage.hbase.native.translate import translate
 from omidpy.storage.hbase.native.values import Scan, Selection, ServerName
 
@@ -31,6 +33,8 @@ class Seen(NamedTuple):
     """Why it cannot be used, with the remedy."""
     secured: str | None = None
     """What secures the connection, in a few words; None where there is none."""
+    load: ServerLoad | None = None
+    """What a region server has to do, where the master tells."""
 
 
 def servers(address: NativeAddress) -> Iterator[Seen]:
@@ -39,7 +43,7 @@ def servers(address: NativeAddress) -> Iterator[Seen]:
     Raises:
         ConfigError: a package is missing.
 
-    Cost: a connection to each server, and a read of the catalogue.
+    Cost: a connection to each server, a read of the catalogue, and 1 RPC to the master.
     """
     calls = Calls(address)
     try:
@@ -55,8 +59,10 @@ def servers(address: NativeAddress) -> Iterator[Seen]:
                     return
                 continue
             yield _seen(calls, role, server, service)
+        loads = _loads(calls)
         for server in sorted(_region_servers(calls)):
-            yield _seen(calls, "region server", server, REGIONS)
+            seen = _seen(calls, "region server", server, REGIONS)
+            yield seen._replace(load=loads.get(server))
     except (CallFailed, OmidError) as error:
         meant = translate(error, address=address, what="look", where=None, table=None)
         yield Seen("catalogue", address.url, str(meant))
@@ -73,6 +79,14 @@ def _seen(calls: Calls, role: str, server: ServerName, service: str) -> Seen:
         )
         return Seen(role, str(server), str(meant))
     return Seen(role, str(server), secured=connection.secured)
+
+
+def _loads(calls: Calls) -> dict[ServerName, ServerLoad]:
+    """Return what each server has to do; nothing where no master tells, who has been looked at."""
+    try:
+        return Admin(calls).loads()
+    except OmidError:
+        return {}
 
 
 def _region_servers(calls: Calls) -> set[ServerName]:

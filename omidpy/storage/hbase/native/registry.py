@@ -140,11 +140,20 @@ class ZooKeeperRegistry:
     @contextlib.contextmanager
     def _session(self) -> Iterator[KazooClient]:
         from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
-        from kazoo.exceptions import KazooException, NoAuthError  # noqa: PLC0415 - an extra
+        from kazoo.exceptions import (  # noqa: PLC0415 - an extra
+            AuthFailedError,
+            KazooException,
+            NoAuthError,
+            SASLException,
+        )
 
         address = self._address
         timeout_s = max(address.connect_timeout_s, 1.0)
-        client = KazooClient(hosts=",".join(map(place_text, address.places)), timeout=timeout_s)
+        hosts = ",".join(map(place_text, address.places))
+        try:
+            client = KazooClient(hosts=hosts, timeout=timeout_s, **address.zookeeper)
+        except (SASLException, ImportError) as error:
+            raise _not_let_in(address, error) from error
         failures = (KazooException, client.handler.timeout_exception, OSError)
         try:
             client.start(timeout=timeout_s)
@@ -154,6 +163,8 @@ class ZooKeeperRegistry:
                 f"{address.url}: ZooKeeper does not let strangers read below {address.znode}; name "
                 "masters instead, hbase+rpc://HOST:16000"
             ) from error
+        except (AuthFailedError, SASLException, ImportError) as error:
+            raise _not_let_in(address, error) from error
         except failures as error:
             raise StorageUnavailable(
                 _nobody("ZooKeeper", address),
@@ -301,6 +312,13 @@ def _named_server(body: bytes) -> ServerName | None:
 
 def _text(body: bytes) -> str:
     return next((value.decode(errors="replace") for value in _messages(body)), "")
+
+
+def _not_let_in(address: NativeAddress, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{address.url}: ZooKeeper does not let us in: {error}; zk_sasl and what belongs to it in "
+        "the address say who we are"
+    )
 
 
 def _nobody(what: str, address: NativeAddress) -> str:

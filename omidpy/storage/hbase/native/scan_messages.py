@@ -5,8 +5,10 @@ Source: `Client.proto` of HBase 2.6, and what its server was seen to do.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+from omidpy.model import Cell, PairedCell
 from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.frames import Answer
@@ -35,12 +37,13 @@ from omidpy.storage.hbase.native.messages import (
     put_versions,
     region_specifier,
 )
-from omidpy.storage.hbase.native.values import Scan, ScanAnswer
+from omidpy.storage.hbase.native.values import Pairing, Scan, ScanAnswer
 from omidpy.wire.protobuf import put_bool, put_bytes, put_uint64, put_varint
 
 _PREAD: Final = 2
 """Without it the first answer ends after 256 KiB, because the server changes how it reads."""
 
+_SHORT_COUNTS: Final = re.compile(rb"(?:\x08[\x01-\x7f])+")
 _V15, _V21, _V22, _V23, _V24 = (number << 3 for number in (15, 21, 22, 23, 24))
 _B12: Final = 12 << 3 | 2
 
@@ -109,15 +112,18 @@ def _put_call(out: bytearray, rows: int) -> None:
     put_bool(out, V8, value=True)  # and answers may come early
 
 
-def read_scan(answer: Answer) -> ScanAnswer:
-    """Read a `ScanResponse`."""
-    counts: list[int] = []
+def read_scan(answer: Answer, pairing: Pairing | None = None) -> ScanAnswer:
+    """Read a `ScanResponse`; with `pairing`, its cells in pairs."""
+    # Nearly all of most answers are the counts of the rows, each a field of two bytes.
+    run = _SHORT_COUNTS.match(answer.body)
+    at = 0 if run is None else run.end()
+    counts = list(answer.body[1:at:2])
     partial: list[bool] = []
     scanner_id: int | None = None
     more = more_in_region = True
     is_heartbeat = False
     cursor: bytes | None = None
-    for key, value in message_fields(answer.body):
+    for key, value in message_fields(answer.body[at:]):
         if isinstance(value, bytes):
             if key == B1:
                 counts.extend(message_numbers(value))
@@ -139,7 +145,12 @@ def read_scan(answer: Answer) -> ScanAnswer:
             is_heartbeat = bool(value)
     if 0 in counts:
         raise Garbled("a scan brings a row without cells")
-    rows = cellblock.decode(answer.frame, answer.cells_at, counts)
+    rows: list[list[Cell]] | list[list[PairedCell]]
+    if pairing is None:
+        rows = cellblock.decode(answer.frame, answer.cells_at, counts)
+    else:
+        prefix, suffix = pairing
+        rows = cellblock.decode_pairs(answer.frame, answer.cells_at, counts, prefix, suffix)
     return ScanAnswer(
         rows,
         bool(partial and len(partial) == len(rows) and partial[-1]),

@@ -1,10 +1,11 @@
 """One page of a scan: the first rows of a range, whole, in one call where one region has them.
 
-Nothing stays on a server between two pages, so that the next one shows what was written meanwhile,
-and a server that dies costs a repeated call.  A page ends at a number of rows, or of bytes: then
-HBase cuts the row that it is at, which is left out here and comes with the next page.  It also
-ends when the server has looked for long and found little; its answer says which row it was at, and
-the next call goes on from there, so that a desert of deleted rows costs calls and no time-out.
+Nothing stays on a server between two pages, so that the next one shows what was written until it
+was asked for, and a server that dies costs a repeated call.  A page ends at a number of rows, or of
+bytes: then HBase cuts the row that it is at, which is left out here and comes with the next page.
+It also ends when the server has looked for long and found little; its answer says which row it was
+at, and the next call goes on from there, so that a desert of deleted rows costs calls and no
+time-out.
 
 A row that alone is longer than a page is read by a scanner that is kept open, part by part of one
 view, until it has all come or is more than its reader wants.
@@ -12,21 +13,25 @@ view, until it has all come or is more than its reader wants.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from omidpy.errors import OmidError
 from omidpy.model import Cell, KeyRange
-from omidpy.storage.hbase.native import scan_messages
+from omidpy.storage.hbase.native import cellblock, scan_messages
 from omidpy.storage.hbase.native.attempts import Attempts
-from omidpy.storage.hbase.native.calls import Calls
+from omidpy.storage.hbase.native.calls import Calls, Sent, forget
 from omidpy.storage.hbase.native.connections import until
 from omidpy.storage.hbase.native.faults import CallFailed, Garbled
-from omidpy.storage.hbase.native.values import Region, Scan, ScanAnswer, Selection
+from omidpy.storage.hbase.native.values import Pairing, Region, Scan, ScanAnswer, Selection
 
 PAGE_BYTES: Final = 1024 * 1024
 """What a page comes to, about; a row that has more comes alone."""
+
+MOST_AHEAD_S: Final = 1.0
+"""How old a page may be that was asked for ahead."""
 
 
 class Position(NamedTuple):
@@ -40,12 +45,23 @@ class Position(NamedTuple):
 class Page(NamedTuple):
     """Rows of a scan, and where it goes on."""
 
-    rows: list[list[Cell]]
-    """Whole, in the order of the scan; empty only at its end, or beside a long row."""
+    rows: list[Any]
+    """Lists of cells, or of pairs: whole rows, in the order of the scan.
+
+    Empty only at its end, or beside a long row.
+    """
     position: Position | None
     """None at the end."""
     long_row: bytes | None = None
     """The key of a row behind them that is longer than the reader wants."""
+
+
+class _Ahead(NamedTuple):
+    """A page that has been asked for."""
+
+    sent: Sent
+    region: Region
+    sent_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +75,8 @@ class Scanner:
     is_reversed: bool = False
     is_too_long: Callable[[list[Cell]], bool] | None = None
     """Says of the cells of a row, as far as they have come, that the rest is not wanted."""
+    pairing: Pairing | None = None
+    """Which cells come with others; None: each comes by itself."""
 
     def start(self) -> Position:
         """Return where the first page begins."""
@@ -66,8 +84,59 @@ class Scanner:
             return Position(self.key_range.end, is_included=False)
         return Position(self.key_range.start, is_included=True)
 
-    def page(self, position: Position, rows: int, *, most_bytes: int = PAGE_BYTES) -> Page:
+    def pages(self, rows: int) -> Generator[list[Any], None, None]:
+        """Yield pages of at most `rows`, from the third on asked for while the one before is used.
+
+        So HBase works while the reader does, and a scan that ends within two pages costs no call
+        in vain.  What was asked for more than `MOST_AHEAD_S` ago is asked for anew, and no page of
+        that scan ahead any more: no row is older than that when it comes.
+
+        Raises:
+            OmidError: what the failure of a call means.
+
+        Cost: 1 RPC a page, and 1 more where it is not read to its end.
+        """
+        position: Position | None = self.start()
+        ahead: _Ahead | None = None
+        is_ahead, count = True, 0
+        try:
+            while position is not None:
+                if ahead is not None and time.monotonic() > ahead.sent_s + MOST_AHEAD_S:
+                    forget([ahead.sent])
+                    ahead, is_ahead = None, False
+                page = self.page(position, rows, ahead=ahead)
+                ahead, position = None, page.position
+                count += 1
+                if is_ahead and count > 1 and position is not None:
+                    ahead = self._ask_ahead(position, rows)
+                if page.rows:
+                    yield page.rows
+        finally:
+            if ahead is not None:
+                forget([ahead.sent])
+
+    def _ask_ahead(self, position: Position, rows: int) -> _Ahead | None:
+        """Ask for a page; None where that fails, which whoever reads it will meet himself."""
+        try:
+            if self._is_behind_end(position):
+                return None
+            region = self._region(position)
+            sent_s = time.monotonic()
+            return _Ahead(self._send(region, position, rows, PAGE_BYTES), region, sent_s)
+        except (CallFailed, OmidError):
+            return None
+
+    def page(
+        self,
+        position: Position,
+        rows: int,
+        *,
+        most_bytes: int = PAGE_BYTES,
+        ahead: _Ahead | None = None,
+    ) -> Page:
         """Read the next rows, at most `rows` and about `most_bytes`.
+
+        `ahead` is what has asked for the same already, if anything has.
 
         Raises:
             OmidError: what the failure of a call means.
@@ -80,13 +149,17 @@ class Scanner:
             try:
                 if self._is_behind_end(position):
                     return Page([], None)
-                region = self._region(position)
-                answer = self._first_call(region, position, rows, most_bytes, keeps_open=False)
+                if ahead is not None:
+                    region, asked, ahead = ahead.region, ahead.sent, None
+                else:
+                    region = self._region(position)
+                    asked = self._send(region, position, rows, most_bytes)
+                answer = self._answer(asked, self.pairing)
                 attempts = None
                 self._check_progress(position, answer)
                 found = self._page_of(region, answer, rows)
                 if found is None:
-                    found = self._long_page(region, answer.rows[-1][0].row)
+                    found = self._long_page(region, answer.rows[-1][0][0])
                 if found.rows or found.long_row is not None or found.position is None:
                     return found
                 position = found.position
@@ -139,7 +212,7 @@ class Scanner:
 
     def _check_progress(self, position: Position, answer: ScanAnswer) -> None:
         """Refuse rows that were not asked for, which would let a scan go round and round."""
-        keys = [row[0].row for row in (answer.rows[:1] + answer.rows[-1:])]
+        keys = [row[0][0] for row in (answer.rows[:1] + answer.rows[-1:])]
         for row in keys if answer.cursor is None else (*keys, answer.cursor):
             is_behind = bool(position.key) and (
                 row > position.key if self.is_reversed else row < position.key
@@ -158,15 +231,24 @@ class Scanner:
             most_bytes=most_bytes,
         )
 
-    def _first_call(
-        self, region: Region, position: Position, rows: int, most_bytes: int, *, keeps_open: bool
-    ) -> ScanAnswer:
+    def _send(
+        self,
+        region: Region,
+        position: Position,
+        rows: int,
+        most_bytes: int,
+        *,
+        keeps_open: bool = False,
+    ) -> Sent:
         request = scan_messages.scan_request(
             region.name, self._scan(position, most_bytes), rows=rows, keeps_open=keeps_open
         )
+        return self.calls.send(region, "Scan", request, until_s=until(self.calls.address.timeout_s))
+
+    def _answer(self, sent: Sent, pairing: Pairing | None = None) -> ScanAnswer:
+        # From now on: nobody may have listened since it was sent.
         until_s = until(self.calls.address.timeout_s)
-        sent = self.calls.send(region, "Scan", request, until_s=until_s)
-        return scan_messages.read_scan(self.calls.wait(sent, until_s))
+        return scan_messages.read_scan(self.calls.wait(sent, until_s), pairing)
 
     def _page_of(self, region: Region, answer: ScanAnswer, rows: int) -> Page | None:
         """Return the whole rows of an answer, and what follows; None if one did not fit at all."""
@@ -174,13 +256,13 @@ class Scanner:
         if answer.is_last_partial:
             if not found:
                 return None
-            return Page(found, Position(answer.rows[-1][0].row, is_included=True))
+            return Page(found, Position(answer.rows[-1][0][0], is_included=True))
         if len(found) >= rows:
-            return Page(found, self._after(found[-1][0].row))
+            return Page(found, self._after(found[-1][0][0]))
         if not answer.more_in_region or not answer.more:
             return Page(found, self._after_region(region))
         if found:
-            return Page(found, self._after(found[-1][0].row))
+            return Page(found, self._after(found[-1][0][0]))
         if answer.cursor is not None:
             return Page([], Position(answer.cursor, is_included=True))
         raise Garbled("a scan brings neither rows nor a reason")
@@ -203,14 +285,14 @@ class Scanner:
         scanner_id: int | None = None
         try:
             position = Position(row, is_included=True)
-            answer = self._first_call(region, position, 1, PAGE_BYTES, keeps_open=True)
+            answer = self._answer(self._send(region, position, 1, PAGE_BYTES, keeps_open=True))
             scanner_id, sequence = answer.scanner_id, 0
             while True:
                 for part in answer.rows:
                     if part[0].row != row:
                         # It is gone since it was met.
                         is_first = not cells
-                        return Page([] if is_first else [cells], self._after(row))
+                        return Page([] if is_first else [self._whole(cells)], self._after(row))
                     cells += part
                 if self.is_too_long is not None and self.is_too_long(cells):
                     return Page([], self._after(row), long_row=row)
@@ -218,7 +300,7 @@ class Scanner:
                 if is_whole or not answer.more or not answer.more_in_region:
                     if not answer.more or not answer.more_in_region:
                         scanner_id = None
-                    return Page([cells] if cells else [], self._after(row))
+                    return Page([self._whole(cells)] if cells else [], self._after(row))
                 if scanner_id is None:
                     raise Garbled("a scan that goes on has no number")
                 answer = self._next_call(region, scanner_id, sequence)
@@ -226,6 +308,13 @@ class Scanner:
         finally:
             if scanner_id is not None:
                 self.calls.end_scanner(region, scanner_id)
+
+    def _whole(self, cells: list[Cell]) -> list[Any]:
+        """Return a row that came in parts as others come."""
+        if self.pairing is None:
+            return cells
+        prefix, suffix = self.pairing
+        return cellblock.pairs_of(cells, prefix, suffix)
 
     def _next_call(self, region: Region, scanner_id: int, sequence: int) -> ScanAnswer:
         until_s = until(self.calls.address.timeout_s)

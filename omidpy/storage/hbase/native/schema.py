@@ -259,6 +259,28 @@ def split_request(region: Region, at: bytes, nonces: Nonces) -> bytes:
     return bytes(out)
 
 
+def merge_request(regions: Sequence[Region], nonces: Nonces) -> bytes:
+    """Return a `MergeTableRegionsRequest`."""
+    out = bytearray()
+    for region in regions:
+        put_bytes(out, _B1, region_specifier(region.encoded_name, ENCODED_REGION_NAME))
+    _put_nonces(out, _V4, nonces)
+    return bytes(out)
+
+
+def balance_request(*, is_on: bool) -> bytes:
+    """Return a `SetBalancerRunningRequest`; a balancing that is under way is waited for."""
+    out = bytearray()
+    put_bool(out, _V1, value=is_on)
+    put_bool(out, _V2, value=True)
+    return bytes(out)
+
+
+def read_balance(data: bytes) -> bool:
+    """Read a `SetBalancerRunningResponse`: whether HBase balanced before."""
+    return any(key == _V1 and bool(value) for key, value in _parts(data))
+
+
 def move_request(region: Region, to: ServerName | None) -> bytes:
     """Return a `MoveRegionRequest`; None lets the master choose."""
     out = bytearray()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec
 
@@ -157,10 +157,19 @@ class Scan(NamedTuple):
     """About what an answer should come to; 0 leaves it to the server."""
 
 
+class Pairing(NamedTuple):
+    """Which cells say something of others: see `decode_pairs` of `cellblock.py`."""
+
+    prefix: bytes
+    suffix: bytes
+    """Of their qualifiers, around the qualifier of the other cell."""
+
+
 class ScanAnswer(NamedTuple):
     """What a call of a scan brought."""
 
-    rows: list[list[Cell]]
+    rows: list[Any]
+    """Lists of `Cell`, or in pairs of `PairedCell`."""
     is_last_partial: bool
     """Whether more cells follow of the row that the last result is of."""
     scanner_id: int | None

@@ -38,9 +38,28 @@ def test_certificates_are_named_as_for_gateways() -> None:
     assert not parse_native("hbase://zk/hbase?tls=off").tls
 
 
+def test_zookeeper_is_spoken_to_as_its_own_addresses_say() -> None:
+    """With the same words, behind `zk_`."""
+    address = parse_native("hbase://zk/hbase?zk_tls=on&zk_ca=ca.pem&zk_sasl=GSSAPI&zk_service=z")
+    assert address.zookeeper == {
+        "use_ssl": True,
+        "verify_certs": True,
+        "check_hostname": True,
+        "ca": "ca.pem",
+        "sasl_options": {"mechanism": "GSSAPI", "service": "z"},
+    }
+    assert not address.tls
+    assert parse_native("hbase://zk/hbase").zookeeper == {}
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
+        ("hbase://zk/hbase?zk_ca=c", "zk_ca= says nothing without zk_tls=true"),
+        ("hbase://zk/hbase?zk_tls=", "zk_tls is empty"),
+        ("hbase://zk/hbase?zk_sasl=PLAIN", "zk_sasl='PLAIN' is none of"),
+        ("hbase://zk/hbase?zk_sasl=DIGEST-MD5", "needs zk_user= and zk_password_file="),
+        ("hbase+rpc://m?zk_tls=on", "zk_tls is about ZooKeeper"),
         ("hbase://gw:9090", r"for a Thrift gateway write hbase\+thrift2://gw:9090$"),
         ("hbase://gw/", "ZooKeeper's servers and HBase's znode"),
         ("hbase://", r"hbase\+thrift2://HOST:9090"),

@@ -1,16 +1,24 @@
-"""Cells beside the messages: golden bytes, and what no server sends."""
+"""Cells beside the messages: golden bytes, and what no server sends.
+
+Every test runs on the source, and on what Cython makes of it.
+"""
 
 from __future__ import annotations
 
 import struct
+from types import ModuleType
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.model import Cell
-from omidpy.storage.hbase.native import cellblock
+from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX, shadow_qualifier
+from omidpy.model import Cell, PairedCell
 from omidpy.storage.hbase.native.faults import Garbled
+from tests.machines.engines import compiled_cells, interpreted_cells
+
+FORMS: Final = ("interpreted", "compiled")
 
 GOLDEN = bytes.fromhex(
     "0000001a"  # the rest
@@ -24,13 +32,28 @@ GOLDEN = bytes.fromhex(
 )  # fmt: skip
 
 
-def test_a_cell_has_its_golden_bytes() -> None:
+def form(name: str) -> Any:
+    """Return the module in one of its forms."""
+    found: ModuleType | None = interpreted_cells() if name == "interpreted" else compiled_cells()
+    if found is None:
+        pytest.skip("Cython or a C compiler is missing, so there is no compiled form")
+    assert found.is_compiled() == (name == "compiled")
+    return found
+
+
+@pytest.fixture(params=FORMS)
+def cellblock(request: pytest.FixtureRequest) -> Any:
+    """Return the module in each of its forms."""
+    return form(request.param)
+
+
+def test_a_cell_has_its_golden_bytes(cellblock: Any) -> None:
     """Lengths, row, family, qualifier, version, type, value."""
     assert cellblock.encode(b"a", b"f", b"qx", 5, b"vv") == GOLDEN
     assert cellblock.decode(b"head" + GOLDEN, 4, [1]) == [[Cell(b"a", b"f", b"qx", 5, b"vv")]]
 
 
-def test_a_delete_names_its_kind_and_has_no_value() -> None:
+def test_a_delete_names_its_kind_and_has_no_value(cellblock: Any) -> None:
     """One version, or all older ones: a mistake here would lose data."""
     one = cellblock.encode(b"a", b"f", b"q", 5, b"", cellblock.DELETE_VERSION)
     assert one[-1] == 8
@@ -58,11 +81,13 @@ rows_of_cells = st.lists(
 )
 
 
-@given(rows_of_cells)
+@pytest.mark.parametrize("name", FORMS)
+@given(rows=rows_of_cells)
 def test_what_is_written_is_read(
-    rows: list[tuple[bytes, list[tuple[bytes, bytes, int, bytes]]]],
+    name: str, rows: list[tuple[bytes, list[tuple[bytes, bytes, int, bytes]]]]
 ) -> None:
     """Any bytes anywhere, and results without cells in between."""
+    cellblock = form(name)
     block = b"".join(cellblock.encode(row, *cell) for row, cells in rows for cell in cells)
     counts = [count for _, cells in rows for count in (0, len(cells))]
     found = cellblock.decode(block, 0, counts)
@@ -71,7 +96,7 @@ def test_what_is_written_is_read(
     ]
 
 
-def test_a_block_cut_short_at_any_byte_is_refused() -> None:
+def test_a_block_cut_short_at_any_byte_is_refused(cellblock: Any) -> None:
     """Nothing is made up."""
     block = GOLDEN + cellblock.encode(b"a", b"f", b"y", 6, b"w")
     for length in range(len(block)):
@@ -81,7 +106,7 @@ def test_a_block_cut_short_at_any_byte_is_refused() -> None:
         cellblock.decode(block + b"x", 0, [2])
 
 
-def test_any_byte_changed_is_refused_or_is_a_cell() -> None:
+def test_any_byte_changed_is_refused_or_is_a_cell(cellblock: Any) -> None:
     """No length, however large, makes more than the bytes that are there."""
     for at in range(len(GOLDEN)):
         for value in (0, 1, 0x7F, 0x80, 0xFF):
@@ -93,13 +118,13 @@ def test_any_byte_changed_is_refused_or_is_a_cell() -> None:
             assert sum(map(len, (cell.row, cell.family, cell.qualifier, cell.value))) == 6
 
 
-def test_a_count_that_no_bytes_can_hold_is_refused_at_once() -> None:
+def test_a_count_that_no_bytes_can_hold_is_refused_at_once(cellblock: Any) -> None:
     """Before a loop that it would make long."""
     with pytest.raises(Garbled, match="claims 4294967295 cells"):
         cellblock.decode(GOLDEN, 0, [2**32 - 1])
 
 
-def test_cells_of_two_rows_are_no_result() -> None:
+def test_cells_of_two_rows_are_no_result(cellblock: Any) -> None:
     """A count that is off by one would mix rows up."""
     block = GOLDEN + cellblock.encode(b"b", b"f", b"qx", 5, b"vv")
     with pytest.raises(Garbled, match="several rows"):
@@ -110,3 +135,82 @@ def test_lengths_are_those_of_the_codec() -> None:
     """The size says what follows it, so that a reader without the codec can skip."""
     (size,) = struct.unpack(">I", GOLDEN[:4])
     assert size == len(GOLDEN) - 4
+
+
+def test_a_block_begins_within_its_bytes(cellblock: Any) -> None:
+    """Compiled, a place before or behind them would be somebody else's memory."""
+    for position in (-1, len(GOLDEN) + 1, 2**62):
+        with pytest.raises(Garbled, match="begins beyond"):
+            cellblock.decode(GOLDEN, position, [])
+    for count in (-1, 2**64, 2**200):
+        with pytest.raises(Garbled, match="claims"):
+            cellblock.decode(GOLDEN, 0, [count])
+
+
+def pairs_of(cells: list[Cell]) -> list[PairedCell]:
+    """Pair the cells of a row, as simply as it can be said."""
+    shadows: dict[tuple[bytes, bytes, int], bytes] = {}
+    pairs: list[PairedCell] = []
+    for row, family, qualifier, version, value in cells:
+        if not qualifier.endswith(SHADOW_SUFFIX) or qualifier == SHADOW_SUFFIX:
+            shadow = shadows.get((family, qualifier, version))
+            pairs.append((row, family, qualifier, version, value, shadow))
+        elif len(qualifier) >= 5 and qualifier.startswith(SHADOW_PREFIX):
+            shadows[family, qualifier[3:-2], version] = value
+    return pairs or [(*cell, None) for cell in cells[:1]]
+
+
+few_names = st.sampled_from((b"", b"q", b"\x00", b"r" * 130))
+few_qualifiers = st.one_of(
+    few_names,
+    few_names.map(shadow_qualifier),
+    st.sampled_from(
+        (SHADOW_SUFFIX, SHADOW_PREFIX, b"q" + SHADOW_SUFFIX, SHADOW_PREFIX + b"\x80", b"\x00\xc2")
+    ),
+)
+rows_of_pairs = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from((b"f", b"g")),
+            few_qualifiers,
+            st.sampled_from((5, 2**31, 2**63 - 1)),
+        ),
+        unique=True,
+        max_size=12,
+    ),
+    max_size=4,
+)
+
+
+@pytest.mark.parametrize("name", FORMS)
+@given(rows=rows_of_pairs)
+def test_pairs_are_as_they_can_most_simply_be_said(
+    name: str, rows: list[list[tuple[bytes, bytes, int]]]
+) -> None:
+    """In whatever order they come: what is said of a cell is found before it, or is not found."""
+    cellblock = form(name)
+    cells = [
+        [
+            Cell(b"row%d" % number, *name, b"%d" % at if at % 3 else b"")
+            for at, name in enumerate(row)
+        ]
+        for number, row in enumerate(rows)
+    ]
+    block = b"".join(cellblock.encode(*cell) for row in cells for cell in row)
+    found = cellblock.decode_pairs(
+        block, 0, [len(row) for row in cells], SHADOW_PREFIX, SHADOW_SUFFIX
+    )
+    assert found == [pairs_of(row) for row in cells]
+    for row in cells:
+        assert cellblock.pairs_of(row, SHADOW_PREFIX, SHADOW_SUFFIX) == pairs_of(row)
+
+
+def test_pairs_of_a_block_cut_short_are_refused(cellblock: Any) -> None:
+    """As single cells are."""
+    shadow = cellblock.encode(b"a", b"f", shadow_qualifier(b"q"), 5, b"w")
+    block = shadow + cellblock.encode(b"a", b"f", b"q", 5, b"v")
+    affixes = SHADOW_PREFIX, SHADOW_SUFFIX
+    assert cellblock.decode_pairs(block, 0, [2], *affixes) == [[(b"a", b"f", b"q", 5, b"v", b"w")]]
+    for length in range(len(block)):
+        with pytest.raises(Garbled):
+            cellblock.decode_pairs(block[:length], 0, [2], *affixes)

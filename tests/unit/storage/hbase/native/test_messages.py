@@ -10,7 +10,14 @@ import pytest
 from omidpy.errors import OmidError
 from omidpy.model import MAX_VERSION, Cell
 from omidpy.storage.hbase import filters
-from omidpy.storage.hbase.native import cellblock, frames, messages, scan_messages, schema
+from omidpy.storage.hbase.native import (
+    cellblock,
+    frames,
+    messages,
+    scan_messages,
+    schema,
+    status,
+)
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled
 from omidpy.storage.hbase.native.frames import Answer
 from omidpy.storage.hbase.native.schema import Nonces
@@ -276,6 +283,43 @@ def test_regions_are_named_as_the_master_names_them() -> None:
     move = read("MoveRegionRequest", schema.move_request(REGION, ServerName("g", 2, 3)))
     assert (move.region.type, move.region.value) == (2, b"id")
     assert (move.dest_server_name.host_name, move.dest_server_name.start_code) == ("g", 3)
+
+
+def test_regions_that_merge_are_named_by_their_hashes() -> None:
+    """And what HBase does of itself is switched off and on again."""
+    merge = read("MergeTableRegionsRequest", schema.merge_request([REGION, REGION], Nonces(3, 4)))
+    assert [(one.type, one.value) for one in merge.region] == [(2, b"id")] * 2
+    assert (merge.forcible, merge.nonce_group, merge.nonce) == (False, 3, 4)
+    balance = read("SetBalancerRunningRequest", schema.balance_request(is_on=False))
+    assert (balance.on, balance.synchronous) == (False, True)
+    assert schema.read_balance(b"\x08\x01")
+    assert not schema.read_balance(b"\x08\x00")
+
+
+def test_the_master_tells_what_each_server_has_to_do() -> None:
+    """Of those that live; a server that tells nothing has nothing."""
+    assert list(read("GetClusterStatusRequest", status.loads_request()).options) == [2]
+    load = {"number_of_requests": 5, "total_number_of_requests": 9, "used_heap_MB": 30}
+    regions = [{"row": b"r"}, {"row": b"s"}]
+    told = message(
+        "GetClusterStatusResponse",
+        cluster_status={
+            "live_servers": [
+                {
+                    "server": {"host_name": "h", "port": 2, "start_code": 3},
+                    "server_load": {**load, "max_heap_MB": 700, "region_loads": regions},
+                },
+                {"server": {"host_name": "g", "port": 2, "start_code": 4}, "server_load": {}},
+            ]
+        },
+    ).SerializeToString()
+    found = status.read_loads(told)
+    assert found == {
+        ServerName("h", 2, 3): status.ServerLoad(2, 5, 30, 700),
+        ServerName("g", 2, 4): status.ServerLoad(0, 0, 0, 0),
+    }
+    text = found[ServerName("h", 2, 3)].described()
+    assert text == "2 regions, 5 requests a second, 30 of 700 MiB of heap"
 
 
 def test_a_row_of_the_catalogue_is_a_region_if_somebody_serves_it() -> None:

@@ -55,6 +55,7 @@ final class Benchmark {
     commands.put("bench.run", this::run);
     commands.put("bench.scan", this::scan);
     commands.put("bench.count", this::count);
+    commands.put("bench.bare", this::bare);
   }
 
   private Object open(Request request) throws Exception {
@@ -110,16 +111,65 @@ final class Benchmark {
   private Object run(Request request) throws Exception {
     HBaseTransactionManager manager = managers.get(request.text("manager"));
     Work work = work(request);
+    return together(
+        request,
+        deadline -> {
+          try (TTable table = table(request, manager)) {
+            return committed(manager, table, work, deadline.get());
+          }
+        });
+  }
+
+  /** The latencies in ns of puts or gets of one row each, without transactions. */
+  private Object bare(Request request) throws Exception {
+    byte[] value = new byte[request.number("value_bytes", 100)];
+    long keys = request.number("keys");
+    boolean isPut = request.text("kind").equals("put");
+    return together(
+        request,
+        deadline -> {
+          TableName name = TableName.valueOf(request.text("table"));
+          try (Table table = hbase.connection().getTable(name)) {
+            List<Long> latencies = new ArrayList<>();
+            long end = deadline.get();
+            for (long began = System.nanoTime(); began < end; began = System.nanoTime()) {
+              byte[] key = key(ThreadLocalRandom.current().nextLong(keys));
+              if (isPut) {
+                table.put(new Put(key).addColumn(FAMILY, new byte[] {'0'}, value));
+              } else if (table.get(new Get(key)).isEmpty()) {
+                throw new IllegalStateException("a row that was written is not there");
+              }
+              latencies.add(System.nanoTime() - began);
+            }
+            return latencies;
+          }
+        });
+  }
+
+  /** What one thread does until a deadline, which it asks for when it is ready. */
+  @FunctionalInterface
+  private interface Loop {
+    List<Long> run(Deadline deadline) throws Exception;
+  }
+
+  /** When to end; whoever asks waits until all others do. */
+  @FunctionalInterface
+  private interface Deadline {
+    long get() throws Exception;
+  }
+
+  /** All latencies of a loop that some threads run at the same time. */
+  private static List<Long> together(Request request, Loop work) throws Exception {
     int threads = request.number("threads", 1);
     long duration = request.number("ms") * 1_000_000;
     CyclicBarrier barrier = new CyclicBarrier(threads);
     Callable<List<Long>> loop =
-        () -> {
-          try (TTable table = table(request, manager)) {
-            barrier.await();
-            return committed(manager, table, work, System.nanoTime() + duration);
-          }
-        };
+        () ->
+            work.run(
+                () -> {
+                  barrier.await();
+                  return System.nanoTime() + duration;
+                });
     ExecutorService executor = Executors.newFixedThreadPool(threads);
     List<Long> latencies = new ArrayList<>();
     try {

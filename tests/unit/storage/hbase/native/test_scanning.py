@@ -1,0 +1,147 @@
+"""When is a page of a scan asked for, and what becomes of one that was asked for ahead?"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final
+
+import pytest
+
+from omidpy.model import KeyRange
+from omidpy.storage.hbase.native import scanning
+from omidpy.storage.hbase.native.cellblock import encode
+from omidpy.storage.hbase.native.scanning import Scanner
+from omidpy.storage.hbase.native.values import Pairing, Selection
+from tests.machines.fake_hbase import Call, FakeHBase, Reply, client_of, fault
+from tests.machines.hbase_messages import message
+from tests.machines.waiting import wait_for
+
+PAGE_ROWS: Final = 2
+
+
+def rows_after(call: Call, rows: list[bytes]) -> Reply:
+    """Answer a scan of a table of these rows, each of one cell."""
+    asked = message("ScanRequest")
+    asked.ParseFromString(call.body)
+    start = asked.scan.start_row
+    left = [row for row in rows if row > start or (row == start and asked.scan.include_start_row)]
+    found = left[: asked.number_of_rows]
+    body = message(
+        "ScanResponse",
+        cells_per_result=[1] * len(found),
+        more_results_in_region=len(left) > len(found),
+    )
+    cells = b"".join(encode(row, b"f", b"q", 1, b"v") for row in found)
+    return Reply(body.SerializeToString(), cells)
+
+
+class Table:
+    """A table of some rows, whose server counts calls and may fail some."""
+
+    def __init__(self, count: int) -> None:
+        self.rows = [b"r%d" % number for number in range(count)]
+        self.failing: set[int] = set()
+        self.fake = FakeHBase(self._answer)
+
+    def _answer(self, call: Call) -> Reply:
+        if call.number in self.failing:
+            return fault("RegionTooBusyException")
+        return rows_after(call, self.rows)
+
+    @property
+    def call_count(self) -> int:
+        """Calls so far."""
+        return len(self.fake.calls)
+
+
+@pytest.fixture(name="scanned")
+def scans() -> Iterator[Any]:
+    """Return what begins a scan of a table."""
+    opened = []
+
+    def scan(table: Table, **options: Any) -> Any:
+        fake = table.fake.__enter__()
+        client = client_of(fake, options="timeout_s=5&retry_s=5")
+        opened.append((fake, client))
+        scanner = Scanner(client.calls, "t", KeyRange(b"", b""), Selection())
+        return dataclasses.replace(scanner, **options).pages(PAGE_ROWS)
+
+    yield scan
+    for fake, client in opened:
+        client.close()
+        fake.stop()
+
+
+def keys(pages: Any) -> list[bytes]:
+    """Return the keys of all rows."""
+    return [row[0][0] for page in pages for row in page]
+
+
+def test_from_the_third_on_a_page_is_asked_for_before_it_is_wanted(scanned: Any) -> None:
+    """So HBase works while the reader does."""
+    table = Table(9)
+    with closing(scanned(table)) as pages:
+        next(pages)
+        time.sleep(0.05)
+        assert table.call_count == 1, "a scan of which one page is read costs one call"
+        next(pages)
+        wait_for(lambda: table.call_count == 3, 5)
+        assert keys(pages) == table.rows[4:]
+    assert table.call_count == 5, "and each page is asked for once"
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_every_row_comes_once_and_in_order(scanned: Any, count: int) -> None:
+    """Wherever the last page ends."""
+    table = Table(count)
+    assert keys(scanned(table)) == table.rows
+    assert table.call_count == count // PAGE_ROWS + 1
+
+
+def test_a_page_that_waited_too_long_is_asked_for_anew(
+    scanned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow reader sees what is there when he asks, and nothing is read ahead for him."""
+    monkeypatch.setattr(scanning, "MOST_AHEAD_S", 0.0)
+    table = Table(9)
+    pages = scanned(table)
+    next(pages)
+    next(pages)
+    wait_for(lambda: table.call_count == 3, 5)
+    table.rows[4:5] = [b"r4", b"r4x"]
+    assert keys(pages) == table.rows[4:]
+    assert table.call_count == 3 + 4
+
+
+def test_a_scan_that_is_given_up_leaves_no_call_behind(scanned: Any) -> None:
+    """The answer that comes is dropped, and the connection serves others."""
+    table = Table(9)
+    pages = scanned(table)
+    next(pages)
+    next(pages)
+    wait_for(lambda: table.call_count == 3, 5)
+    scanner = pages.gi_frame.f_locals["self"]
+    (place,) = scanner.calls.connections._places.values()
+    assert len(place.connection._pending) == 1
+    pages.close()
+    assert not place.connection._pending
+    assert len(scanner.page(scanner.start(), 2).rows) == 2
+    assert len(table.fake.openings) == 1
+
+
+def test_a_page_ahead_that_fails_is_asked_for_again(scanned: Any) -> None:
+    """As any page: its failure is met by who reads it, who tries again."""
+    table = Table(9)
+    table.failing = {2}
+    assert keys(scanned(table)) == table.rows
+    assert table.call_count == 6
+
+
+def test_rows_come_in_pairs_where_they_are_asked_for(scanned: Any) -> None:
+    """Through the same pages."""
+    table = Table(5)
+    found = [row for page in scanned(table, pairing=Pairing(b"p", b"s")) for row in page]
+    assert found == [[(row, b"f", b"q", 1, b"v", None)] for row in table.rows]
