@@ -10,7 +10,7 @@ which the master knows them again, and are asked for again.
 sent behind a write may miss it.  Nothing here is sent before what it must come behind was answered;
 where it saves a wait, both go in one Multi, whose regions a server does one after another
 (`ChecksBehind`, docs/decisions/0060).  A scan in pairs, which only snapshots ask for, reads a page
-ahead (docs/decisions/0076).
+ahead (docs/decisions/0072).
 
 Lacks what HBase lacks: transactions over many rows (`guarded_batches`), locks that die with their
 process.  It lacks splits and merges of regions, as the gateways do.
