@@ -16,7 +16,6 @@ from omidpy.model import FIRST_WORLD_TIMESTAMP, ColumnSpec, Timestamp
 from omidpy.oracle.base import Begun
 from omidpy.reading.changes.feed import ChangeFeed, RowWatch
 from omidpy.reading.changes.window import Window
-from omidpy.reading.histories import HistoryReader
 from omidpy.reading.time_travel import read_timestamp
 from omidpy.tx.session import Session
 
@@ -102,20 +101,6 @@ def open_watch(
         low_watermark = session.watermarks.low_watermark_by(since_ts)
     window = Window(name, since_ts, since_ts, low_watermark, columns=specs)
     return RowWatch(session.reader, session.oracle, session.clock, row, window, timeout_s)
-
-
-def open_histories(session: Session, at: int) -> HistoryReader:
-    """Return what reads all versions that the snapshot at a timestamp can tell of.
-
-    Raises:
-        SnapshotTooOld: versions of that moment may have been collected.
-        ConfigError: the store shows one version of a cell alone.
-
-    Cost: 1 oracle round trip, 1 get.
-    """
-    snapshot = session.reader.open(session.oracle.begin(), asked_s=None, at=Timestamp(at))
-    snapshot.check_horizon()
-    return HistoryReader(session.reader, snapshot)
 
 
 def _table(

@@ -15,7 +15,7 @@ from omidpy.model import Cell, KeyRange, Timestamp
 from omidpy.reading.histories import values_held
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
-from omidpy.tx.feeds import open_histories
+from omidpy.tx.frames.histories import open_histories
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 

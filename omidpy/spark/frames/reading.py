@@ -27,7 +27,7 @@ from omidpy.spark.frames.options import ReadWords
 from omidpy.spark.frames.partitions import Portion, portions
 from omidpy.spark.frames.places import Place
 from omidpy.spark.frames.types import fitted
-from omidpy.tx.feeds import open_histories
+from omidpy.tx.frames.histories import open_histories
 from omidpy.tx.frames.reading import record_batches
 from omidpy.tx.frames.shape import COMMIT_TS, Shape
 from omidpy.tx.table import TransactionalTable
