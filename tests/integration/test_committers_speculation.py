@@ -15,6 +15,7 @@ from tests.machines.processes import ROOT
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
 from tests.machines.spark_cluster import spark_cluster
+from tests.machines.spark_java import own_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,8 @@ def spark(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    with spark_cluster(tmp_path / "work", hosts=("127.0.0.1", "127.0.0.2")) as master:
+    hosts = ("127.0.0.1", "127.0.0.2")
+    with own_java(), spark_cluster(tmp_path / "work", hosts=hosts) as master:
         builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
         for name, value in {
             "spark.driver.host": "127.0.0.1",

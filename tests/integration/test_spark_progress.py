@@ -20,6 +20,7 @@ from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from tests.integration.test_spark_job import needs_spark
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
+from tests.machines.spark_java import own_java
 from tests.machines.watching.spark import shown_jobs
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkContext]:
     conf = SparkConf().setMaster("local[2]")
     for key, value in job.defaults(conf).items():
         conf.setIfMissing(key, value)
-    made = SparkContext.getOrCreate(conf)
-    yield made
-    made.stop()
+    with own_java():
+        made = SparkContext.getOrCreate(conf)
+        yield made
+        made.stop()
 
 
 @pytest.mark.parametrize("is_dry_run", [False, True])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.machines.processes import ROOT
+from tests.machines.spark_java import own_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ def frames_session() -> Iterator[SparkSession]:
 
     import omidpy.spark
 
-    with pytest.MonkeyPatch.context() as patch:
+    with own_java(), pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")

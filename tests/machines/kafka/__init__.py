@@ -129,6 +129,8 @@ class Kafka:
         client = self.admin()
         made = client.create_topics([kinds.NewTopic(name, PARTITIONS, 1)])
         made[name].result(LONGEST_S)
+        # The controller has made it; the broker hears of that a little later.
+        wait_for(lambda: client.list_topics(name, timeout=1).topics[name].error is None, LONGEST_S)
 
     def messages(self, topic: str, *, partitions: int = PARTITIONS) -> list[Any]:
         """Return what is committed in a topic, partition by partition, from first to last.

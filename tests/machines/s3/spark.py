@@ -11,6 +11,7 @@ import pytest
 
 from tests.machines.processes import ROOT
 from tests.machines.s3.server import S3Server
+from tests.machines.spark_java import own_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +22,7 @@ def spark_beside(server: S3Server) -> Iterator[SparkSession]:
     """Give a session in this process's own Java, whose tasks are tried twice."""
     from pyspark.sql import SparkSession
 
-    with pytest.MonkeyPatch.context() as patch:
+    with own_java(), pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
             patch.setenv(name, value)
         patch.setenv("AWS_ENDPOINT_URL_S3", server.endpoint)
