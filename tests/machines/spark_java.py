@@ -25,8 +25,12 @@ def own_java() -> Iterator[None]:
 
 def end_java() -> None:
     """End the Java of this process, if there is one; no session may be left."""
+    import py4j.java_gateway
+    import py4j.protocol
     from pyspark import SparkContext
 
+    # A session puts its own reading of errors there, which asks its Java.
+    py4j.java_gateway.get_return_value = py4j.protocol.get_return_value
     kept: Any = SparkContext
     if kept._gateway is None:
         return
