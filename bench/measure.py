@@ -65,6 +65,14 @@ class Document(msgspec.Struct, frozen=True):
     results: list[Result]
 
 
+def keep(document: Document, output: Path, *words: str) -> None:
+    """Write a result file, named by date, commit and some words, and print its path."""
+    path = output / f"{'-'.join((document.date, document.commit, *words))}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    print(path)
+
+
 def percentile(values: Sequence[float], fraction: float) -> float:
     """Return the smallest value that at least `fraction` of all do not exceed."""
     ordered = sorted(values)

@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import Document, Result, commit_id, describe_machine, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, today
 from bench.workloads import (
     aborts,
     attacks,
@@ -128,11 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         document = measure(Path(directory), options.only or list(WORKLOADS), quick=options.quick)
     print_results(Console(), document)
-    name = "-".join([document.date, document.commit, *(options.only or ())])
-    path = options.output / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
+    keep(document, options.output, *(options.only or ()))
     return 0
 
 

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import pytest
 from rich.console import Console
 from rich.table import Table
@@ -28,7 +27,7 @@ from rich.table import Table
 from bench.committers import saves
 from bench.committers.saves import Saved
 from bench.hbase.rounds import Ratio, ratio
-from bench.measure import Document, Result, commit_id, describe_machine, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, today
 from tests.machines.processes import ROOT
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
@@ -199,10 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     print_document(Console(width=160), document)
     counts = "-".join(map(str, options.files))
-    path = options.output / f"{document.date}-{document.commit}-committers-{counts}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
+    keep(document, options.output, f"committers-{counts}")
     return 0
 
 

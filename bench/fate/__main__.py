@@ -17,14 +17,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from bench.fate.chains import Ours, bare_commits, recovery_s
 from bench.fate.machines import STEPS, WORKERS, Accumulo, zookeeper
 from bench.hbase.rounds import Ratio, ratio
-from bench.measure import Document, Result, commit_id, describe_machine, latencies, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, latencies, today
 from bench.run import print_results
 from omidpy.fate import TableFateStore, ZooKeeperFateStore
 from omidpy.storage.sqlite import SqliteStore
@@ -198,10 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             lone=2 if options.quick else options.lone,
         )
     print_document(Console(width=140), document)
-    path = options.output / f"{document.date}-{document.commit}-fate.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
+    keep(document, options.output, "fate")
     return 0
 
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -23,7 +22,7 @@ from bench.hbase import compaction, exports, omid, rounds, work
 from bench.hbase.fleet import Fleet, Job
 from bench.hbase.profile import Step, profile
 from bench.hbase.rounds import BARE, OURS, THREADS, Ratio, Rounds, ratio
-from bench.measure import Document, Result, commit_id, describe_machine, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, today
 from bench.processes import tso_server
 from bench.run import print_results
 from bench.workloads import pruning
@@ -249,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             quick=options.quick,
         )
     print_document(Console(width=160), document)
-    _keep(document, options.output, "hbase")
+    keep(document, options.output, "hbase")
     return 0
 
 
@@ -268,15 +267,8 @@ def _measure_only(only: str, hbase: HBase, directory: Path, output: Path, *, qui
     machine = describe_machine(directory)
     document = Document(today(), commit_id(), machine, before, os.getloadavg()[0], results)
     print_results(Console(), document)
-    _keep(document, output, f"hbase-{only}")
+    keep(document, output, f"hbase-{only}")
     return 0
-
-
-def _keep(document: Document, output: Path, name: str) -> None:
-    path = output / f"{document.date}-{document.commit}-{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-import msgspec
 from rich.console import Console
 
 import omidpy
 from bench.hbase import compaction, omid, work
 from bench.hbase.fleet import Answer, Fleet, Job
 from bench.hbase.rounds import SCANNED, SCANS, Ratio, ratio, timed
-from bench.measure import Document, Result, commit_id, describe_machine, percentile, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, percentile, today
 from bench.processes import tso_server
 from bench.run import print_results
 from omidpy.model import FamilySchema, TableSchema
@@ -322,10 +321,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for one in document.ratios:
         met = "" if one.is_met is None else ", met" if one.is_met else ", missed"
         print(f"{one.name}: {one.median:.2f} {one.rounds} ({one.aim}{met})")
-    path = options.output / f"{document.date}-{document.commit}-hbase-direct.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
+    keep(document, options.output, "hbase-direct")
     return 0
 
 

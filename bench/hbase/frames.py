@@ -27,7 +27,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -35,7 +34,7 @@ from rich.console import Console
 import omidpy
 import omidpy.spark
 from bench.hbase.rounds import Ratio, ratio
-from bench.measure import Document, Result, commit_id, describe_machine, resident_mib, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, resident_mib, today
 from bench.processes import ROOT, tso_server
 from bench.run import print_results
 from omidpy.base.cells import is_shadow_qualifier
@@ -348,10 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_results(Console(width=160), document)
     for one in document.ratios:
         print(f"{one.name}: {one.median:.2f} {one.rounds} {one.aim}")
-    path = options.output / f"{document.date}-{document.commit}-hbase-frames.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
+    keep(document, options.output, "hbase-frames")
     return 0
 
 

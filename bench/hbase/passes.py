@@ -25,11 +25,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 import omidpy
 from bench.hbase import work
-from bench.measure import Document, Result, commit_id, describe_machine, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, today
 from bench.processes import tso_server
 from bench.run import print_results
 from compactor.ranges.range_pass import RangePass
@@ -330,9 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from rich.console import Console  # noqa: PLC0415 - for the end
 
     print_results(Console(), document)
-    path = options.output / f"{document.date}-{document.commit}-hbase-passes.json"
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
+    keep(document, options.output, "hbase-passes")
     return 0
 
 

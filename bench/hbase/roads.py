@@ -21,12 +21,11 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from rich.console import Console
 
 from bench.hbase.exports import processor_s
 from bench.hbase.rounds import Ratio, ratio
-from bench.measure import Document, Result, commit_id, describe_machine, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, today
 from bench.run import print_results
 from omidpy.model import Column, FamilySchema, TableSchema
 from omidpy.opening import open_store
@@ -243,10 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_results(Console(width=160), document)
     for one in document.ratios:
         print(f"{one.name}: {one.median:.2f} {one.rounds}")
-    path = options.output / f"{document.date}-{document.commit}-hbase-roads.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
+    keep(document, options.output, "hbase-roads")
     return 0
 
 

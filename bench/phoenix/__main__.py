@@ -18,13 +18,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
 import omidpy
 from bench.hbase.rounds import Ratio, ratio
-from bench.measure import Document, Result, commit_id, describe_machine, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, today
 from bench.phoenix import oracles, reads, space
 from bench.run import print_results
 from tests.machines.phoenix import Phoenix, running_phoenix
@@ -216,10 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with running_phoenix(directory / "phoenix", quick=options.quick) as phoenix:
             document = measure(phoenix, directory, options)
     print_document(Console(width=160), document)
-    path = options.output / f"{document.date}-{document.commit}-phoenix-{options.work}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
+    keep(document, options.output, f"phoenix-{options.work}")
     return 0
 
 

@@ -27,7 +27,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import Document, Result, commit_id, describe_machine, percentile, today
+from bench.measure import Document, Result, commit_id, describe_machine, keep, percentile, today
 from bench.processes import on_core
 from bench.run import print_results
 from bench.wire.load import Answers, Load, generate
@@ -262,10 +262,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(table)
     kind = "wire-hbase" if options.hbase else "wire-sqlite" if options.sqlite else "wire"
     kind = "wire-before" if options.before else kind
-    path = options.output / f"{document.date}-{document.commit}-{kind}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
-    print(path)
+    keep(document, options.output, kind)
     return 0
 
 
