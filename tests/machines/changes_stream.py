@@ -11,14 +11,12 @@ At its end it prints what a frame over the whole window has, by its kinds.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tests.machines.frames_session import java_of, streaming_session
+from tests.machines.frames_session import death, streaming_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,14 +66,8 @@ def print_kinds(spark: SparkSession, options: dict[str, str]) -> None:
 def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
     """Run the query."""
     with streaming_session() as spark:
-
-        def die(number: int, where: str) -> None:
-            if (number, where) == (dies_at, how):
-                os.kill(java_of(spark), signal.SIGKILL)
-                os.kill(os.getpid(), signal.SIGKILL)
-
         options = {"store": url, "tso": tso, "table": TABLE}
-        begin(spark, folder, options, die).awaitTermination()
+        begin(spark, folder, options, death(spark, dies_at, how)).awaitTermination()
         print_kinds(spark, options)
 
 

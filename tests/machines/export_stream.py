@@ -11,39 +11,32 @@ Then what is left is delivered by `export_once`, into FOLDER/files.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import omidpy.spark
 from omidpy.recipes.export_queue import Exporter
 from tests.machines.export_processes import QUEUE
+from tests.machines.frames_session import death, streaming_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
 
 MOST: int = 20
 
 
 def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
     """Run the query until all is read, or until the death."""
-    from pyspark.sql import SparkSession
+    with streaming_session() as spark:
+        _run(spark, folder, url, tso, death(spark, dies_at, how))
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-        .config("spark.sql.shuffle.partitions", "1")
-        .getOrCreate()
-    )
-    java: Any = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # it is there
 
-    def die(number: int, where: str) -> None:
-        if (number, where) == (dies_at, how):
-            os.kill(java, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-
+def _run(
+    spark: SparkSession, folder: Path, url: str, tso: str, die: Callable[[int, str], None]
+) -> None:
     def write(rows: Any, number: int) -> None:
         found = [
             [bytes(row.key).decode(), json.loads(bytes(row.value)), row.commit_ts, row.bucket]
@@ -56,7 +49,6 @@ def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
         hidden.replace(file)
         die(number, "behind")
 
-    omidpy.spark.register(spark)
     (folder / "batches").mkdir(exist_ok=True)
     stream = (
         spark.readStream.format("omidpy-export")
@@ -78,7 +70,6 @@ def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
 
     count = omidpy.spark.export_once(spark, make, store=url, tso=tso, queue=QUEUE)
     print(json.dumps({"left": count}))
-    spark.stop()
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +58,17 @@ def streaming_session() -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def death(spark: SparkSession, dies_at: int, how: str) -> Callable[[int, str], None]:
+    """Return what ends Spark and this process once it is told that batch, and `how`."""
+
+    def die(number: int, where: str) -> None:
+        if (number, where) == (dies_at, how):
+            os.kill(java_of(spark), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return die
 
 
 def java_of(spark: SparkSession) -> int:
