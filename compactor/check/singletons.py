@@ -65,19 +65,12 @@ from compactor.check.findings import Finding, Kind
 from compactor.pruning.snapshot_holds import root_complaint
 from omidpy.base.cells import decode_long, encode_long, is_shadow_qualifier
 from omidpy.base.clock import Clock
-from omidpy.base.tables import (
-    is_system_table,
-    transactional_families,
-)
+from omidpy.base.tables import is_system_table, transactional_families
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError, StorageUnavailable, UsageError
-from omidpy.facts.commit_table import (
-    CommitTable,
-)
+from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable, decode_bound, encode_document
 from omidpy.facts.leadership import LEASE_FACT, LOCK_NAME, LeaseRecord, decode_lease
-from omidpy.facts.watermarks import (
-    Watermarks,
-)
+from omidpy.facts.watermarks import Watermarks
 from omidpy.fate.store import FORMAT
 from omidpy.fate.table.store import format_complaint, has_our_form
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TIMESTAMP_STEP, Cell
