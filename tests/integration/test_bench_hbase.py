@@ -60,6 +60,7 @@ def test_passes_are_measured_beside_row_counters(hbase: HBase, tmp_path: Path) -
 @pytest.mark.nightly
 @pytest.mark.hbase
 @pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_frames_are_measured_beside_bare_work(hbase: HBase, tmp_path: Path) -> None:
     """Each work of ours has one beside it, and a commit its time and its memory."""
     from bench.hbase import frames
