@@ -40,7 +40,16 @@ import omidpy
 store, tso, name, count, post_commit = sys.argv[1:]
 dice = random.Random(name)
 acknowledged = []
-with omidpy.connect(store, tso=tso, post_commit=post_commit) as tm:
+def connected():
+    patient_until_s = time.monotonic() + 60
+    while True:
+        try:
+            return omidpy.connect(store, tso=tso, post_commit=post_commit)
+        except omidpy.OracleUnavailable:  # one may be starting at this moment
+            if time.monotonic() > patient_until_s:
+                raise
+            time.sleep(0.2)
+with connected() as tm:
     @tm.transactional(retry_budget_s=60)
     def transfer(tx, key):
         accounts = tx.table("accounts")
