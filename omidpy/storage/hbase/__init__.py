@@ -15,6 +15,6 @@ and for gateways:
     attempts.py   which failed calls are made again, and when
     translate.py  what a gateway's error means to a user
 
-Importing this package needs no extra; opening a gateway needs `omidpy[hbase]`, and an address in
-ZooKeeper `omidpy[zk]`.
+Importing this package needs no extra; opening a gateway, or an address in ZooKeeper, needs
+`omidpy[hbase]`.
 """

@@ -79,7 +79,7 @@ class ZooKeeperRegistry:
             import kazoo.client  # noqa: F401, PLC0415 - an extra
         except ImportError as error:
             raise ConfigError(
-                f"store address {address.url!r} needs the ZooKeeper client: {install_hint('zk')}; "
+                f"store address {address.url!r} needs the ZooKeeper client: {install_hint('hbase')}; "
                 "or name masters, hbase+rpc://HOST:16000"
             ) from error
         self._address = address
