@@ -88,8 +88,13 @@ def _daemon(name: str, *words: str, until: str) -> Iterator[str]:
             reader.join()
 
 
-def packed_environment(folder: Path) -> Path:
-    """Make an archive as venv-pack does: a virtual environment in which `omidpy[hbase]` is."""
+def packed_environment(folder: Path, *, beside: Sequence[str] = ()) -> Path:
+    """Make an archive as venv-pack does: a virtual environment in which `omidpy[hbase]` is.
+
+    Args:
+        folder: Where to make it.
+        beside: Further distributions, with what they need.
+    """
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (packages,) = environment.glob("lib/python*/site-packages")
@@ -99,7 +104,8 @@ def packed_environment(folder: Path) -> Path:
         tar.add(environment, ".")
         for package in ("omidpy", "compactor", "tso"):
             tar.add(ROOT / package, str(inside / package))
-        for name in sorted(_required("omidpy", extras=("hbase",)) - {"omidpy"}):
+        wanted = _required("omidpy", extras=("hbase",)).union(*map(_required, beside))
+        for name in sorted(wanted - {"omidpy"}):
             found = distribution(name)
             for one in found.files or ():
                 if ".." not in one.parts and Path(str(one.locate())).is_file():
