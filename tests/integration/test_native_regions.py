@@ -22,7 +22,7 @@ from omidpy.model import Column, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.direct import NativeStore
 from omidpy.storage.hbase.native.admin import Admin
-from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.values import META, Region
 from tests.machines.hbase import RunningHBase
 from tests.machines.hbase_store import drop_tables

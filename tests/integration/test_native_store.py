@@ -17,11 +17,11 @@ from omidpy.model import Column, FamilySchema, KeyRange, TableSchema
 from omidpy.opening import open_store
 from omidpy.storage.base import Condition, DeleteVersion, Entries, GuardedMutation, Put, RowMutation
 from omidpy.storage.hbase.direct import NativeStore
-from omidpy.storage.hbase.native import messages, scan_messages
+from omidpy.storage.hbase.native import scan_messages
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.client import BATCH_ROWS, NativeClient
-from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import Fault
 from omidpy.storage.hbase.native.scanning import PAGE_BYTES, Scanner
 from omidpy.storage.hbase.native.values import (
@@ -33,6 +33,7 @@ from omidpy.storage.hbase.native.values import (
     ScanAnswer,
     Selection,
 )
+from omidpy.storage.hbase.native.wire import messages
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.testing.verification import Plan
 from tests.machines.hbase import HBase

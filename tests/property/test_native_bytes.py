@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import Cell
-from omidpy.storage.hbase.native import frames, messages, registry, scan_messages, schema, status
+from omidpy.storage.hbase.native import scan_messages
+from omidpy.storage.hbase.native.calling import registry
 from omidpy.storage.hbase.native.cellblock import encode
 from omidpy.storage.hbase.native.faults import Fault, Garbled
-from omidpy.storage.hbase.native.frames import Answer, FrameSplitter
 from omidpy.storage.hbase.native.values import FamilyDescriptor, TableDescriptor
+from omidpy.storage.hbase.native.wire import frames, messages, schema, status
+from omidpy.storage.hbase.native.wire.frames import Answer, FrameSplitter
 from tests.machines.fake_hbase import Reply, frame_of
 from tests.machines.hbase_messages import message
 

@@ -158,7 +158,7 @@ def _check_address(text: str) -> Iterator[Finding]:
 
 def _told_of_others(found: GatewayFinding) -> GatewayFinding:
     """Say where ZooKeeper or HBase itself answers, in place of a gateway, what to write instead."""
-    from omidpy.storage.hbase.native.diagnosis import Speaker, what_answers  # noqa: PLC0415 - see above
+    from omidpy.storage.hbase.native.connections.diagnosis import Speaker, what_answers  # noqa: PLC0415 - see above
 
     if found.url is not None:
         return found

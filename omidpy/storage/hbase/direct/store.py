@@ -43,13 +43,12 @@ from omidpy.storage.hbase import described, identity, states
 from omidpy.storage.hbase.direct import descriptors
 from omidpy.storage.hbase.direct.reads import NativeReads
 from omidpy.storage.hbase.keys import check_findable
-from omidpy.storage.hbase.native import tokens
 from omidpy.storage.hbase.native.address import NativeAddress, parse_native
+from omidpy.storage.hbase.native.calling.steps import Step
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.faults import CallFailed
-from omidpy.storage.hbase.native.messages import PartAnswer
-from omidpy.storage.hbase.native.steps import Step
+from omidpy.storage.hbase.native.security import tokens
 from omidpy.storage.hbase.native.values import (
     FSYNC_WAL,
     Check,
@@ -59,6 +58,7 @@ from omidpy.storage.hbase.native.values import (
     RowChange,
     Selection,
 )
+from omidpy.storage.hbase.native.wire.messages import PartAnswer
 
 PATIENCE_S: Final = 3.0
 """How long changes and looks behind them are waited for, before they are given up."""

@@ -13,18 +13,18 @@ from typing import Final, TypeVar
 
 from omidpy.base.pauses import pause_after
 from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable
-from omidpy.storage.hbase.native import schema, status
-from omidpy.storage.hbase.native.calls import Calls
-from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.calling.calls import Calls
+from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault
-from omidpy.storage.hbase.native.schema import Nonces
-from omidpy.storage.hbase.native.status import ServerLoad
 from omidpy.storage.hbase.native.values import (
     FamilyDescriptor,
     Region,
     ServerName,
     TableDescriptor,
 )
+from omidpy.storage.hbase.native.wire import schema, status
+from omidpy.storage.hbase.native.wire.schema import Nonces
+from omidpy.storage.hbase.native.wire.status import ServerLoad
 
 PROCEDURE_S: Final = 300.0
 """How long a procedure of the master's is waited for."""

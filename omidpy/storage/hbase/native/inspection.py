@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from omidpy.errors import OmidError
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.admin import Admin
-from omidpy.storage.hbase.native.calls import Calls
-from omidpy.storage.hbase.native.connections import MASTER, REGIONS, until
+from omidpy.storage.hbase.native.calling.calls import Calls
+from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, until
 from omidpy.storage.hbase.native.faults import CallFailed
-from omidpy.storage.hbase.native.schema import CATALOGUE_FAMILY, region_of
-from omidpy.storage.hbase.native.status import ServerLoad
 from omidpy.storage.hbase.native.translate import translate
 from omidpy.storage.hbase.native.values import Scan, Selection, ServerName
+from omidpy.storage.hbase.native.wire.schema import CATALOGUE_FAMILY, region_of
+from omidpy.storage.hbase.native.wire.status import ServerLoad
 
 MOST_REGIONS: Final = 10_000
 """Rows of the catalogue that are looked at for names of servers."""

@@ -12,8 +12,8 @@ import pytest
 from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.storage.hbase.direct import NativeStore
 from omidpy.storage.hbase.native.address import parse_native
-from omidpy.storage.hbase.native.calls import Calls
-from omidpy.storage.hbase.native.diagnosis import Speaker, what_answers
+from omidpy.storage.hbase.native.calling.calls import Calls
+from omidpy.storage.hbase.native.connections.diagnosis import Speaker, what_answers
 from omidpy.storage.hbase.native.inspection import servers
 from omidpy.storage.hbase.native.values import ServerName
 from tests.machines.fake_hbase import Call, FakeHBase, FixedRegistry, Reply, fault

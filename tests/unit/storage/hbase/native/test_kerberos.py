@@ -9,7 +9,7 @@ import pytest
 
 from omidpy.storage.hbase.address import Protection
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NoTicket
-from omidpy.storage.hbase.native.kerberos import Gssapi, principal_of
+from omidpy.storage.hbase.native.security.kerberos import Gssapi, principal_of
 
 
 class Failure(Exception):

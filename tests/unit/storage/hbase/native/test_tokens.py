@@ -10,10 +10,10 @@ import pytest
 from omidpy.errors import ConfigError
 from omidpy.storage.handed import HandedStore, handed
 from omidpy.storage.hbase.direct import NativeStore
-from omidpy.storage.hbase.native import tokens
 from omidpy.storage.hbase.native.faults import Garbled, NoTicket
-from omidpy.storage.hbase.native.sasl import DIGEST
-from omidpy.storage.hbase.native.tokens import Source, Token, read_token, token_request
+from omidpy.storage.hbase.native.security import tokens
+from omidpy.storage.hbase.native.security.sasl import DIGEST
+from omidpy.storage.hbase.native.security.tokens import Source, Token, read_token, token_request
 from omidpy.storage.memory import MemoryStore
 from omidpy.wire.protobuf import put_bytes, put_uint64
 from tests.machines.fake_hbase import FakeHBase, Reply, client_of, fault
@@ -104,9 +104,9 @@ def test_a_token_is_fetched_again_when_half_of_its_time_is_over() -> None:
 
 def test_a_process_uses_what_it_was_handed(token: Token, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the library of Kerberos, and hands it on in its turn."""
-    from omidpy.storage.hbase.native import kerberos
     from omidpy.storage.hbase.native.address import parse_native
-    from omidpy.storage.hbase.native.security import security_of
+    from omidpy.storage.hbase.native.security import kerberos
+    from omidpy.storage.hbase.native.security.settings import security_of
 
     monkeypatch.setattr(kerberos, "load_gssapi", lambda url: pytest.fail(f"asked for {url}"))
     store = NativeStore(HandedStore(URL, token).accept())

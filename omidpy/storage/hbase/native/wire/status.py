@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from omidpy.storage.hbase.native.messages import B1, B2, B5, V1, V3, V4, message_fields
-from omidpy.storage.hbase.native.schema import server_name
 from omidpy.storage.hbase.native.values import ServerName
+from omidpy.storage.hbase.native.wire.messages import B1, B2, B5, V1, V3, V4, message_fields
+from omidpy.storage.hbase.native.wire.schema import server_name
 
 _LIVE_SERVERS: Final = 2
 

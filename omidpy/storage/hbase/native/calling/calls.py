@@ -14,19 +14,21 @@ from typing import Final, NamedTuple, TypeVar
 
 from omidpy.errors import ConfigError, NoSuchTable, OmidError, StorageUnavailable
 from omidpy.model import Cell
-from omidpy.storage.hbase.native import connection as connections_module
-from omidpy.storage.hbase.native import frames, scan_messages, schema, tokens
+from omidpy.storage.hbase.native import scan_messages
 from omidpy.storage.hbase.native.address import NativeAddress
-from omidpy.storage.hbase.native.attempts import Attempts
-from omidpy.storage.hbase.native.connection import Connection, Waiting
-from omidpy.storage.hbase.native.connections import MASTER, REGIONS, SERVER, Connections, until
+from omidpy.storage.hbase.native.calling.attempts import Attempts
+from omidpy.storage.hbase.native.calling.locations import Locations, NoRegion
+from omidpy.storage.hbase.native.calling.registry import Registry, RpcRegistry, ZooKeeperRegistry
+from omidpy.storage.hbase.native.connections import connection as connections_module
+from omidpy.storage.hbase.native.connections.connection import Connection, Waiting
+from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, SERVER, Connections, until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Kind, Unanswered
-from omidpy.storage.hbase.native.frames import Answer
-from omidpy.storage.hbase.native.locations import Locations, NoRegion
-from omidpy.storage.hbase.native.registry import Registry, RpcRegistry, ZooKeeperRegistry
-from omidpy.storage.hbase.native.security import security_of
-from omidpy.storage.hbase.native.tokens import Token
+from omidpy.storage.hbase.native.security import tokens
+from omidpy.storage.hbase.native.security.settings import security_of
+from omidpy.storage.hbase.native.security.tokens import Token
 from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
+from omidpy.storage.hbase.native.wire import frames, schema
+from omidpy.storage.hbase.native.wire.frames import Answer
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import Protection
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NoTicket
-from omidpy.storage.hbase.native.layers import Layer
-from omidpy.storage.hbase.native.sasl import KERBEROS, SaslLayer, quoted
+from omidpy.storage.hbase.native.security.layers import Layer
+from omidpy.storage.hbase.native.security.sasl import KERBEROS, SaslLayer, quoted
 
 DEFAULT_PRINCIPAL: Final = "hbase/_HOST"
 """In the default realm of the system's settings."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from omidpy.base.clock import SystemClock
 from omidpy.storage.hbase.address import Protection
-from omidpy.storage.hbase.native import kerberos, tokens
 from omidpy.storage.hbase.native.address import NativeAddress
-from omidpy.storage.hbase.native.digest import DigestMd5
-from omidpy.storage.hbase.native.layers import TLS_OPTIONS
-from omidpy.storage.hbase.native.sasl import DIGEST, Mechanism
+from omidpy.storage.hbase.native.security import kerberos, tokens
+from omidpy.storage.hbase.native.security.digest import DigestMd5
+from omidpy.storage.hbase.native.security.layers import TLS_OPTIONS
+from omidpy.storage.hbase.native.security.sasl import DIGEST, Mechanism
 from omidpy.wire.tls import client_context
 
 

@@ -20,8 +20,8 @@ from typing import Final
 from omidpy.base.within import within
 from omidpy.errors import RemoteProtocolError
 from omidpy.storage.hbase.native.faults import Garbled, NoTicket
-from omidpy.storage.hbase.native.messages import B1, B2, B3, B4, V4, V5, region_specifier
 from omidpy.storage.hbase.native.values import META_REGION
+from omidpy.storage.hbase.native.wire.messages import B1, B2, B3, B4, V4, V5, region_specifier
 from omidpy.wire.protobuf import fields, put_bytes
 
 _SERVICE: Final = b"AuthenticationService"

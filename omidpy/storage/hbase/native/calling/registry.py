@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
-from omidpy.storage.hbase.native.connections import REGISTRY, Connections, until
-from omidpy.storage.hbase.native.diagnosis import what_answers
+from omidpy.storage.hbase.native.connections.diagnosis import what_answers
+from omidpy.storage.hbase.native.connections.pool import REGISTRY, Connections, until
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Fault, Garbled, NoTicket
-from omidpy.storage.hbase.native.schema import server_name
 from omidpy.storage.hbase.native.translate import translate
 from omidpy.storage.hbase.native.values import ServerName
+from omidpy.storage.hbase.native.wire.schema import server_name
 from omidpy.storage.hbase.spelling import place_text
 from omidpy.wire.protobuf import fields
 
