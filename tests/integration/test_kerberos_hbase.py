@@ -229,7 +229,7 @@ def test_a_token_that_hbase_did_not_give_out_is_refused(secured: Secured) -> Non
 
 @pytest.mark.nightly
 def test_tasks_of_spark_show_the_drivers_token(secured: Secured, tmp_path: Path) -> None:
-    """A frame is written, and the store compacted, by tasks without a ticket; no log shows it."""
+    """Of every kind, and they have no ticket; no log shows it, and no checkpoint."""
     url = f"{secured.direct}?{SASL}&sasl_qop=auth-int"
     with tso_server(url) as server:
         forms = tmp_path / "forms"
@@ -239,5 +239,6 @@ def test_tasks_of_spark_show_the_drivers_token(secured: Secured, tmp_path: Path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "written 200\n" in done.stdout
     assert "compacted " in done.stdout
+    assert "changed 200\nfollowed 201\ndelivered 5\n" in done.stdout
     told = done.stdout + done.stderr
     assert not any(form in told for form in forms.read_text().splitlines())

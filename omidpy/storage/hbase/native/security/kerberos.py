@@ -45,6 +45,18 @@ def load_gssapi(url: str) -> Any:
         ) from error
 
 
+def has_ticket() -> bool:
+    """Say whether this process has a ticket that has not ended, or a key to fetch one by."""
+    try:
+        gssapi: Any = importlib.import_module("gssapi")
+        left_s = gssapi.Credentials(usage="initiate").lifetime
+    except ImportError:
+        return False
+    except gssapi.exceptions.GSSError:
+        return False
+    return left_s is None or left_s > 0
+
+
 def principal_of(pattern: str | None, host: str) -> str:
     """Return the principal of a server: `_HOST` stands for its name, in small letters."""
     return (pattern or DEFAULT_PRINCIPAL).replace("_HOST", host.lower())
