@@ -46,6 +46,7 @@ from omidpy.reading.changes.change import Change
 from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.storage.base import WHOLE_TABLE
 from omidpy.storage.handed import HandedStore, handed
+from omidpy.storage.spreading import spread
 
 FORMAT: Final = "omidpy-changes"
 SCHEMA: Final = (
@@ -351,13 +352,16 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _tasks(
     options: Options, tm: TransactionManager, since: int | None, until: int
 ) -> Sequence[Changes]:
-    """Return a task for each region; what may have been collected is refused here and now."""
+    """Return a task for each region, those of one server apart from each other.
+
+    What may have been collected is refused here and now.
+    """
     options.feed(tm, since, until, snapshot=options.snapshot).check_horizon()
     name = tm.session.catalog.full_name(options.table)
     sent = handed(tm.store, options.store)
     return [
         Changes(sent, since, until, key_range, snapshot=options.snapshot)
-        for key_range in tm.store.regions(name)
+        for key_range in spread(tm.store, tm.store.regions(name), lambda one: (name, one.start))
     ]
 
 

@@ -17,6 +17,7 @@ from omidpy.committers.values import TaskMessage
 from omidpy.connect import connect
 from omidpy.opening import open_store
 from omidpy.storage.handed import handed
+from omidpy.storage.spreading import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
     def run(work: Work, progress: Callable[[int, int], None]) -> list[TaskMessage]:
         with closing(open_store(store, must_exist=True)) as opened:
             sent = handed(opened, store)
+            portions = spread(opened, work.portions, lambda one: (one.table, one.start))
 
         def write(portions: Iterable[Portion]) -> Iterator[TaskMessage]:
             from pyspark import TaskContext  # noqa: PLC0415 - on an executor
@@ -45,9 +47,9 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
                     yield write_portion(tm, work, one, attempt=context.attemptNumber())
 
         work.made.sweep = "always"
-        count = len(work.portions)
+        count = len(portions)
         progress(0, count)
-        messages = spark.sparkContext.parallelize(work.portions, count).mapPartitions(write)
+        messages = spark.sparkContext.parallelize(portions, count).mapPartitions(write)
         with described(spark, f"omidpy: export a snapshot of {store} to {work.made.folder.url}"):
             found: list[TaskMessage] = messages.collect()
         progress(count, count)

@@ -163,7 +163,7 @@ def test_tasks_that_export_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     work: Any = SimpleNamespace(
         portions=(1, 2), made=SimpleNamespace(sweep="", folder=SimpleNamespace(url="s3://b/f"))
     )
-    run = snapshot_export.run_on(session(), store=URL, tso="tso")
+    run: Any = snapshot_export.run_on(session(), store=URL, tso="tso")
     assert run(work, lambda *_: None) == ["written", "written"]
     assert found == [(URL, "tso", TOKEN)] * 2
     tokens._held.clear()
