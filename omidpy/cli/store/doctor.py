@@ -188,13 +188,15 @@ def check_gateways(address: HBaseAddress) -> Iterator[GatewayFinding]:
 
 def check_servers(address: direct.NativeAddress) -> Iterator[ServerFinding | RoadFinding]:
     """Find out whether each server of an HBase can be reached from here, and so whether all can."""
-    from omidpy.storage.hbase.native.inspection import servers  # noqa: PLC0415 - only for its address
+    from omidpy.storage.hbase.native.inspection import RELEASE, servers  # noqa: PLC0415 - only for its address
 
     names: set[str] = set()
     closed: list[str] = []
     for seen in servers(address):
         load = None if seen.load is None else seen.load.described()
         yield ServerFinding(seen.role, seen.server, seen.problem, seen.secured, load)
+        if seen.role == RELEASE:
+            continue  # no server
         names.add(seen.server)
         if seen.problem is not None:
             closed.append(seen.server)
