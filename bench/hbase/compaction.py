@@ -24,7 +24,7 @@ from compactor.options import Options
 from compactor.report import Report
 from compactor.run.local import compact
 from omidpy.opening import open_store
-from omidpy.storage.hbase.native.connection import Connection
+from omidpy.storage.hbase.native.connections.connection import Connection
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 
 COLUMNS: Final = 5

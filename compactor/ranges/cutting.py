@@ -21,6 +21,7 @@ from omidpy.errors import StorageError
 from omidpy.model import KeyRange
 from omidpy.storage.base import Store
 from omidpy.storage.sampling import evenly, pieces, sampled_keys
+from omidpy.storage.spreading import spread
 
 ROWS_A_PIECE: Final = 500_000
 """Rows that one task should read: minutes of work."""
@@ -52,19 +53,20 @@ class Cutting:
         return max(1, min(MOST_PIECES, rows // max(regions, 1) // ROWS_A_PIECE + 1))
 
     def cut(self, store: Store, tasks: Sequence[RangeTask]) -> list[RangeTask]:
-        """Return tasks for the pieces of each range.
+        """Return tasks for the pieces of each range, those of one server apart from each other.
 
-        Cost: nothing for a range that stays whole or was cut by the last run; else some short
-        reads, see `sampled_keys`.
+        Cost: 1 RPC a table where the store knows servers; else nothing for a range that stays whole
+        or was cut by the last run, and some short reads for others, see `sampled_keys`.
         """
         regions: dict[str, int] = {}
         for task in tasks:
             regions[task.table] = regions.get(task.table, 0) + 1
-        return [
+        cut = [
             replace(task, key_range=piece)
             for task in tasks
             for piece in self._pieces(store, task, self.pieces_of(task.table, regions[task.table]))
         ]
+        return spread(store, cut, lambda task: (task.table, task.key_range.start))
 
     def _pieces(self, store: Store, task: RangeTask, count: int) -> list[KeyRange]:
         if count <= 1:

@@ -1,14 +1,17 @@
-"""What does an address say of TLS and SASL to ZooKeeper?
+"""What does an address say of TLS and SASL to ZooKeeper, and why is one not let in?
 
-Only reads text, and the password's file.  What comes out is what kazoo's client takes.
+Addresses are text; what comes out of one is what kazoo's client takes.  The steps of SASL are those
+of pure-sasl, which kazoo asks for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 
 CLIENT_OPTIONS: Final = (
@@ -38,6 +41,70 @@ def client_options(
         ConfigError: naming what is wrong.
     """
     return {**_tls(options, where, spelt), **_sasl(options, where, spelt)}
+
+
+def require_sasl(client_options: Mapping[str, Any], *, where: str) -> None:
+    """Refuse SASL where what kazoo needs for it is not installed, which kazoo finds out late.
+
+    Args:
+        client_options: What kazoo's client takes.
+        where: The address, for messages.
+
+    Raises:
+        ConfigError: naming the extra.
+    """
+    mechanism = client_options.get("sasl_options", {}).get("mechanism")
+    needed = ("puresasl", "kerberos") if mechanism == "GSSAPI" else ("puresasl",)
+    if mechanism is None or all(map(find_spec, needed)):
+        return
+    raise ConfigError(f"{where}: SASL to ZooKeeper needs {install_hint('sasl')}")
+
+
+class NotLetIn(Exception):
+    """ZooKeeper does not believe who we say we are, or nothing proves it."""
+
+    def __init__(self) -> None:
+        """Say so in one line; kazoo knows no more."""
+        super().__init__(
+            "it does not believe who we say we are, or nothing proves it; see the password's file, "
+            "or `klist`"
+        )
+
+
+def start(client: Any, client_options: Mapping[str, Any], *, timeout_s: float) -> None:
+    """Start a client of kazoo's; with SASL, make sure that it is let in.
+
+    Kazoo says that it is connected before it has said who it is, and of a refusal nothing, or that
+    a connection broke.
+
+    Raises:
+        NotLetIn: ZooKeeper ended the session.
+        Exception: kazoo's.
+
+    Cost: with SASL 1 round trip more.
+    """
+    if "sasl_options" not in client_options:
+        client.start(timeout=timeout_s)
+        return
+    states: list[str] = []
+    client.add_listener(states.append)
+    try:
+        client.start(timeout=timeout_s)
+        client.exists_async("/").get(timeout=timeout_s)
+    except Exception as error:
+        # A connection that broke is SUSPENDED in between.
+        if states[:2] == ["CONNECTED", "LOST"]:
+            raise NotLetIn from error
+        raise
+    finally:
+        client.remove_listener(states.append)
+
+
+def refusal(error: Exception) -> str:
+    """Return in one line why ZooKeeper does not let one in, from what was raised."""
+    if type(error).__name__ == "SessionClosedRequireSaslError":
+        return "it wants to know who calls"
+    return str(error) or type(error).__name__
 
 
 def _tls(options: Mapping[str, str], where: str, spelt: Callable[[str], str]) -> dict[str, Any]:

@@ -23,7 +23,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from omidpy.base.cells import decode_long
-from omidpy.base.ensemble import CLIENT_OPTIONS, client_options
+from omidpy.base.ensemble import (
+    CLIENT_OPTIONS,
+    NotLetIn,
+    client_options,
+    refusal,
+    require_sasl,
+    start,
+)
 from omidpy.base.installation import install_hint
 from omidpy.base.words.durations import duration_ms
 from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
@@ -294,20 +301,21 @@ def start_client(
     )
 
     where = f"ZooKeeper at {address.hosts}"
+    require_sasl(address.client_options, where=where)
     try:
         client = KazooClient(
             hosts=address.hosts, timeout=address.timeout_s, **address.client_options
         )
     except (SASLException, ImportError) as error:
-        raise ConfigError(f"{where} does not let us in: {error}") from error
+        raise ConfigError(_not_let_in(where, error)) from error
     failures = (KazooException, client.handler.timeout_exception, OSError)
     try:
-        client.start(timeout=address.timeout_s)
+        start(client, address.client_options, timeout_s=address.timeout_s)
     except BaseException as error:
         client.stop()
         client.close()
-        if isinstance(error, AuthFailedError | SASLException | ImportError):
-            raise ConfigError(f"{where} does not let us in: {error}") from error
+        if isinstance(error, AuthFailedError | SASLException | NotLetIn | ImportError):
+            raise ConfigError(_not_let_in(where, error)) from error
         if isinstance(error, failures):
             raise StorageUnavailable(
                 f"{where} does not answer within {address.timeout_s:g} s ({error}); check the "
@@ -315,6 +323,13 @@ def start_client(
             ) from error
         raise
     return client, failures
+
+
+def _not_let_in(where: str, error: Exception) -> str:
+    return (
+        f"{where} does not let us in: {refusal(error)}; sasl= and what belongs to it in the "
+        "address say who we are"
+    )
 
 
 class KazooZooKeeper:
@@ -383,8 +398,12 @@ class KazooZooKeeper:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
+        from kazoo.exceptions import SessionClosedRequireSaslError  # noqa: PLC0415 - an extra
+
         try:
             yield
+        except SessionClosedRequireSaslError as error:
+            raise ConfigError(_not_let_in(self._where, error)) from error
         except self._failures as error:
             text = str(error) or type(error).__name__
             raise StorageUnavailable(f"{self._where} gave no answer: {text}") from error

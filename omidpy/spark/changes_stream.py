@@ -45,6 +45,8 @@ from omidpy.model import KeyRange
 from omidpy.reading.changes.change import Change
 from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.storage.base import WHOLE_TABLE
+from omidpy.storage.handed import HandedStore, handed
+from omidpy.storage.spreading import spread
 
 FORMAT: Final = "omidpy-changes"
 SCHEMA: Final = (
@@ -122,9 +124,9 @@ class Options:
         self.snapshot = _flag(given, "snapshot")
         self.max_rows = _count(given, "maxRowsPerTrigger")
 
-    def connect(self) -> TransactionManager:
-        """Open the store."""
-        return connect(self.store, tso=self.tso)
+    def connect(self, sent: HandedStore | None = None) -> TransactionManager:
+        """Open the store; in a task, as the driver has sent it."""
+        return connect(self.store if sent is None else sent.accept(), tso=self.tso)
 
     def feed(
         self,
@@ -152,10 +154,20 @@ class Changes(InputPartition):
     """What one task reads: one region between two offsets."""
 
     def __init__(
-        self, since: int | None, until: int, key_range: KeyRange, *, snapshot: bool
+        self,
+        sent: HandedStore,
+        since: int | None,
+        until: int,
+        key_range: KeyRange,
+        *,
+        snapshot: bool,
     ) -> None:
-        """Read above `since`, or the state where that is None."""
+        """Read above `since`, or the state where that is None.
+
+        What proves to the store who reads is made for each batch, and stands in no checkpoint.
+        """
         super().__init__(None)
+        self.sent = sent
         self.since = since
         self.until = until
         self.key_range = key_range
@@ -340,19 +352,23 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _tasks(
     options: Options, tm: TransactionManager, since: int | None, until: int
 ) -> Sequence[Changes]:
-    """Return a task for each region; what may have been collected is refused here and now."""
+    """Return a task for each region, those of one server apart from each other.
+
+    What may have been collected is refused here and now.
+    """
     options.feed(tm, since, until, snapshot=options.snapshot).check_horizon()
     name = tm.session.catalog.full_name(options.table)
+    sent = handed(tm.store, options.store)
     return [
-        Changes(since, until, key_range, snapshot=options.snapshot)
-        for key_range in tm.store.regions(name)
+        Changes(sent, since, until, key_range, snapshot=options.snapshot)
+        for key_range in spread(tm.store, tm.store.regions(name), lambda one: (name, one.start))
     ]
 
 
 def _batches(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the changes of a region in Arrow's form, which Spark takes as it is."""
     assert isinstance(partition, Changes), "made by `partitions`"
-    with options.connect() as tm:
+    with options.connect(partition.sent) as tm:
         some: list[Change] = []
         size_bytes = 0
         for one in options.feed(

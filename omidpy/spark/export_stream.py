@@ -34,6 +34,7 @@ from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue.delivery.portions import Portion, Possession, read
 from omidpy.recipes.export_queue.sinks.documents import ORDINAL_BYTES
+from omidpy.storage.handed import HandedStore, handed
 
 FORMAT: Final = "omidpy-export"
 SCHEMA: Final = (
@@ -64,16 +65,17 @@ class Options:
         self.max_entries = _count(given, "maxEntriesPerTrigger")
         self.tasks = _count(given, "tasks") or TASKS
 
-    def connect(self) -> TransactionManager:
-        """Open the store."""
-        return connect(self.store, tso=self.tso)
+    def connect(self, sent: HandedStore | None = None) -> TransactionManager:
+        """Open the store; in a task, as the driver has sent it."""
+        return connect(self.store if sent is None else sent.accept(), tso=self.tso)
 
 
 class Buckets(InputPartition):
     """What one task reads."""
 
-    def __init__(self, portions: Sequence[Portion]) -> None:
+    def __init__(self, sent: HandedStore, portions: Sequence[Portion]) -> None:
         super().__init__(None)
+        self.sent = sent
         self.portions = portions
 
 
@@ -151,7 +153,8 @@ class ExportReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._owed_ts = end_ts
         found = held.portions(start_ts, end_ts)
         count = min(self._options.tasks, len(found))
-        return [Buckets(found[number::count]) for number in range(count)]
+        sent = handed(self._driver().store, self._options.store)
+        return [Buckets(sent, found[number::count]) for number in range(count)]
 
     def commit(self, end: dict[str, int]) -> None:
         """Remove from the queue what is in batches that are in the checkpoint."""
@@ -172,17 +175,20 @@ class ExportReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _held(self) -> Possession:
         if self._possession is None:
-            if self._tm is None:
-                self._tm = self._options.connect()
-            self._possession = Possession(self._tm, self._options.queue)
+            self._possession = Possession(self._driver(), self._options.queue)
         return self._possession
+
+    def _driver(self) -> TransactionManager:
+        if self._tm is None:
+            self._tm = self._options.connect()
+        return self._tm
 
     # -- a task --------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of some buckets."""
         assert isinstance(partition, Buckets), "made by `partitions`"
-        with self._options.connect() as tm:
+        with self._options.connect(partition.sent) as tm:
             for portion in partition.portions:
                 for found, content in read(tm, portion):
                     yield (

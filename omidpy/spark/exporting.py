@@ -15,6 +15,7 @@ from omidpy.connect import connect
 from omidpy.recipes.export_queue.delivery.portions import Portion, Possession, read
 from omidpy.recipes.export_queue.entries.codecs import codec_named
 from omidpy.recipes.export_queue.exporter import Batch, Entry, Exporter, Exporting, as_exporter
+from omidpy.storage.handed import HandedStore, handed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,10 +61,11 @@ def export_once(
             codec = possession.codec
             count = min(tasks, len(portions))
             delivered = spark.sparkContext.accumulator(0)
+            sent = handed(tm.store, store)
 
             def deliver(groups: Iterable[list[Portion]]) -> None:
                 for group in groups:
-                    delivered.add(_deliver(group, make_exporter, store, tso, codec, batch_bytes))
+                    delivered.add(_deliver(group, make_exporter, sent, tso, codec, batch_bytes))
 
             groups = [portions[number::count] for number in range(count)]
             with described(spark, f"omidpy: deliver the queue {queue} of {store}"):
@@ -77,13 +79,13 @@ def export_once(
 def _deliver(
     portions: list[Portion],
     make_exporter: Callable[[], Exporting],
-    store: str,
+    sent: HandedStore,
     tso: str,
     codec: str,
     batch_bytes: int,
 ) -> int:
     exporter = as_exporter(make_exporter())
-    with connect(store, tso=tso) as tm:
+    with connect(sent.accept(), tso=tso) as tm:
         exporter.open()
         try:
             return sum(_of_bucket(tm, one, exporter, codec, batch_bytes) for one in portions)

@@ -8,12 +8,16 @@ what its lost attempts have uploaded is swept by the job's id.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from omidpy.base.stages import described
 from omidpy.committers.snapshots import Portion, Run, Work, write_portion
 from omidpy.committers.values import TaskMessage
 from omidpy.connect import connect
+from omidpy.opening import open_store
+from omidpy.storage.handed import handed
+from omidpy.storage.spreading import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,19 +33,23 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
     """
 
     def run(work: Work, progress: Callable[[int, int], None]) -> list[TaskMessage]:
+        with closing(open_store(store, must_exist=True)) as opened:
+            sent = handed(opened, store)
+            portions = spread(opened, work.portions, lambda one: (one.table, one.start))
+
         def write(portions: Iterable[Portion]) -> Iterator[TaskMessage]:
             from pyspark import TaskContext  # noqa: PLC0415 - on an executor
 
             context = TaskContext.get()
             assert context is not None, "Spark calls this in a task"
-            with connect(store, tso=tso) as tm:
+            with connect(sent.accept(), tso=tso) as tm:
                 for one in portions:
                     yield write_portion(tm, work, one, attempt=context.attemptNumber())
 
         work.made.sweep = "always"
-        count = len(work.portions)
+        count = len(portions)
         progress(0, count)
-        messages = spark.sparkContext.parallelize(work.portions, count).mapPartitions(write)
+        messages = spark.sparkContext.parallelize(portions, count).mapPartitions(write)
         with described(spark, f"omidpy: export a snapshot of {store} to {work.made.folder.url}"):
             found: list[TaskMessage] = messages.collect()
         progress(count, count)

@@ -300,6 +300,24 @@ class RestoresTables(Protocol):
 
 
 @runtime_checkable
+class KnowsServers(Protocol):
+    """A store whose tables are served in parts, by several servers, and that knows which by whom.
+
+    An option: of every other store one server has all, or nobody knows.
+    """
+
+    def region_servers(self, table: str) -> list[tuple[KeyRange, str]]:
+        """Return a table's regions, in order and without a gap, and for each who serves it now.
+
+        A server is `HOST:PORT`.  It may be another one in the next moment; so this is for speed
+        alone.
+
+        Cost: as `Store.regions`.
+        """
+        ...
+
+
+@runtime_checkable
 class ChecksBehind(Protocol):
     """A store that may be asked the next thing before it has answered the one before.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from omidpy.storage.base import Store
 
 if TYPE_CHECKING:
-    from omidpy.storage.hbase.native.tokens import Token
+    from omidpy.storage.hbase.native.security.tokens import Token
 
 
 @runtime_checkable
@@ -44,7 +44,7 @@ class HandedStore:
     def accept(self) -> str:
         """Let this process use it; return the address, to be opened."""
         if self.token is not None:
-            from omidpy.storage.hbase.native.tokens import hold  # noqa: PLC0415 - only where used
+            from omidpy.storage.hbase.native.security.tokens import hold  # noqa: PLC0415 - only where used
 
             hold(self.url, self.token)
         return self.url

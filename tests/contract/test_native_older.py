@@ -7,11 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 import omidpy
+from omidpy.errors import UsageError
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.manager import TransactionManager
 from omidpy.model import Column, FamilySchema, TableSchema
 from omidpy.storage.base import Condition, GuardedMutation, Put, RowMutation, Store
 from omidpy.storage.hbase.direct import NativeStore
+from omidpy.storage.hbase.native.admin import Admin
 from omidpy.testing.contract import StoreContract
 from tests.machines.client_suite import ClientSuite, closing
 from tests.machines.hbase import OLDER, HBase, Road
@@ -66,6 +68,22 @@ class TestClientsOnOlder(ClientSuite):
     def tm(self, served: TransactionManager) -> TransactionManager:
         """Return the one manager of the server."""
         return served
+
+
+def test_a_snapshot_is_kept_there_too(older: HBase) -> None:
+    """Its master has no procedure for it."""
+    drop_tables(older)
+    store = NativeStore(older.direct_url)
+    store.create_table(TableSchema("t", [FamilySchema(b"cf")]))
+    admin = Admin(store._client.calls)
+    admin.snapshot("kept", "t")
+    assert [(one.name, one.table) for one in admin.snapshots()] == [("kept", "t")]
+    with pytest.raises(UsageError, match="choose another name"):
+        admin.snapshot("kept", "t")
+    admin.delete_snapshot("kept")
+    assert admin.snapshots() == []
+    store.close()
+    drop_tables(older)
 
 
 def test_parts_of_a_multi_are_done_in_order_there_too(older: HBase) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omidpy.storage.hbase.native import frames
+from omidpy.storage.hbase.native.wire import frames
 from tests.machines.golden_frames import Exchange, captured, read_exchanges
 from tests.machines.hbase import HBase
 from tests.machines.processes import ROOT

@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 import omidpy
+from omidpy.base.installation import install_hint
 from omidpy.cli import main
 from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.opening import open_store
 from omidpy.storage.handed import HandedStore, handed
+from omidpy.storage.hbase.direct import NativeStore
+from omidpy.storage.hbase.native.security.kerberos import has_ticket
 from tests.machines import kerberos as machine
 from tests.machines.hbase import HBase
 from tests.machines.hbase.secured import start_with_kerberos
@@ -140,8 +143,11 @@ def test_no_ticket_and_one_that_ended_are_named(
     while time.monotonic() < limit_s and _is_good(secured):
         time.sleep(0.1)
     refused(f"{secured.direct}?{SASL}", StorageUnavailable, "ticket has ended; run `kinit`")
+    assert not has_ticket()
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{secured.kerberos.directory}/by-keytab")
+    assert not has_ticket()
     monkeypatch.setenv("KRB5_CLIENT_KTNAME", str(secured.kerberos.keytab("bob")))
+    assert has_ticket()
     store = open_store(f"{secured.direct}?{SASL}")
     store.tables()
     store.close()
@@ -179,7 +185,7 @@ def test_without_the_package_the_extra_is_named() -> None:
     )
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "pip install 'omidpy[kerberos]'" in done.stderr
+    assert install_hint("kerberos") in done.stderr
 
 
 TASK = """
@@ -216,6 +222,22 @@ def test_a_token_is_as_good_as_a_ticket_elsewhere(
     assert told == [f"{tables} True", f"{{'by a token ({protection})'}}"], done.stderr.decode()
 
 
+def test_who_has_a_ticket_fetches_another_token_though_he_was_handed_one(secured: Secured) -> None:
+    """As a process of the driver that ended an earlier job; HBase gives none out for a token."""
+    url = f"{secured.direct}?{SASL}&sasl_qop=auth-int&connect_timeout_s=4.25"
+    store = open_store(url)
+    sent = handed(store)
+    store.close()
+    sent.accept()
+    store = NativeStore(url)
+    assert handed(store) == sent, "it is good for long"
+    found = store._client.calls.fetch_token()
+    assert sent.token is not None
+    assert found.identifier != sent.token.identifier
+    assert found.ends_ms > sent.token.ends_ms
+    store.close()
+
+
 def test_a_token_that_hbase_did_not_give_out_is_refused(secured: Secured) -> None:
     """The same identifier, and another password."""
     url = f"{secured.direct}?{SASL}&connect_timeout_s=4.5"
@@ -229,7 +251,7 @@ def test_a_token_that_hbase_did_not_give_out_is_refused(secured: Secured) -> Non
 
 @pytest.mark.nightly
 def test_tasks_of_spark_show_the_drivers_token(secured: Secured, tmp_path: Path) -> None:
-    """A frame is written, and the store compacted, by tasks without a ticket; no log shows it."""
+    """Of every kind, and they have no ticket; no log shows it, and no checkpoint."""
     url = f"{secured.direct}?{SASL}&sasl_qop=auth-int"
     with tso_server(url) as server:
         forms = tmp_path / "forms"
@@ -239,5 +261,6 @@ def test_tasks_of_spark_show_the_drivers_token(secured: Secured, tmp_path: Path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "written 200\n" in done.stdout
     assert "compacted " in done.stdout
+    assert "changed 200\nfollowed 201\ndelivered 5\n" in done.stdout
     told = done.stdout + done.stderr
     assert not any(form in told for form in forms.read_text().splitlines())

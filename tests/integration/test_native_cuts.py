@@ -18,12 +18,13 @@ from omidpy.errors import StorageUnavailable
 from omidpy.model import Cell, Column, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.direct import NativeStore
-from omidpy.storage.hbase.native import connection, frames
 from omidpy.storage.hbase.native.address import parse_native
-from omidpy.storage.hbase.native.calls import Calls
+from omidpy.storage.hbase.native.calling.calls import Calls
 from omidpy.storage.hbase.native.client import NativeClient
-from omidpy.storage.hbase.native.connection import Connection
-from omidpy.storage.hbase.native.connections import Connections
+from omidpy.storage.hbase.native.connections import connection
+from omidpy.storage.hbase.native.connections.connection import Connection
+from omidpy.storage.hbase.native.connections.pool import Connections
+from omidpy.storage.hbase.native.wire import frames
 from tests.machines.cutting_network import ANSWER, REQUEST, CuttingNetwork
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import drop_tables

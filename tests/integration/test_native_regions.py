@@ -17,13 +17,14 @@ from typing import Final
 
 import pytest
 
-from omidpy.errors import StorageUnavailable
+from omidpy.errors import NoSuchTable, StorageUnavailable
 from omidpy.model import Column, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.direct import NativeStore
 from omidpy.storage.hbase.native.admin import Admin
-from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.values import META, Region
+from omidpy.storage.spreading import spread
 from tests.machines.hbase import RunningHBase
 from tests.machines.hbase_store import drop_tables
 from tests.machines.waiting import wait_for
@@ -193,6 +194,25 @@ def disturbed(store: NativeStore, seconds: float) -> tuple[Ledger, list[Region]]
                 split(store, admin, at)
     assert moves > 0
     return ledger, admin.regions("t")
+
+
+def test_the_store_tells_who_serves_each_region(store: NativeStore) -> None:
+    """So that tasks of one server are begun apart from each other."""
+    admin = Admin(store._client.calls)
+    servers = sorted({region.server for region in admin.regions("hbase:meta")})
+    servers = sorted({*servers, *admin.loads()})
+    assert len(servers) == 2
+    for number, region in enumerate(admin.regions("t")):
+        admin.move(region, servers[number // 2])
+    found = store.region_servers("t")
+    ranges = [key_range for key_range, _ in found]
+    assert ranges == store.regions("t")
+    ports = [f"localhost:{server.port}" for server in servers]
+    assert [server for _, server in found] == [ports[0], ports[0], ports[1], ports[1]]
+    order = spread(store, ranges, lambda one: ("t", one.start))
+    assert order == [ranges[0], ranges[2], ranges[1], ranges[3]]
+    with pytest.raises(NoSuchTable):
+        store.region_servers("none")
 
 
 def test_nothing_is_lost_or_done_twice_while_regions_split_merge_and_move(

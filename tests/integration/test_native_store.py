@@ -11,21 +11,30 @@ from contextlib import closing, suppress
 import pytest
 
 from omidpy.cli import main
-from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
+from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable, UsageError
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Column, FamilySchema, KeyRange, TableSchema
 from omidpy.opening import open_store
-from omidpy.storage.base import Condition, DeleteVersion, Entries, GuardedMutation, Put, RowMutation
+from omidpy.storage.base import (
+    Condition,
+    DeleteVersion,
+    Entries,
+    GuardedMutation,
+    Put,
+    Row,
+    RowMutation,
+)
 from omidpy.storage.hbase.direct import NativeStore
-from omidpy.storage.hbase.native import messages, scan_messages
+from omidpy.storage.hbase.native import scan_messages
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.client import BATCH_ROWS, NativeClient
-from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import Fault
 from omidpy.storage.hbase.native.scanning import PAGE_BYTES, Scanner
 from omidpy.storage.hbase.native.values import (
     Check,
+    FamilyDescriptor,
     Get,
     PutCell,
     RegionAction,
@@ -33,6 +42,7 @@ from omidpy.storage.hbase.native.values import (
     ScanAnswer,
     Selection,
 )
+from omidpy.storage.hbase.native.wire import messages
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.testing.verification import Plan
 from tests.machines.hbase import HBase
@@ -265,6 +275,83 @@ def test_a_table_that_is_disabled_or_gone_is_told_soon(store: NativeStore) -> No
     with pytest.raises(NoSuchTable, match="there is no table 't'"):
         store.get("t", [b"a"])
     other.close()
+
+
+def test_a_snapshot_of_a_table_is_kept_under_its_name(store: NativeStore) -> None:
+    """Whatever becomes of the table; one name is of one snapshot."""
+    admin = Admin(store._client.calls)
+    before = [one.name for one in admin.snapshots()]
+    store.write({"t": [put(b"a"), put(b"z")]})
+    admin.snapshot("kept", "t")
+    admin.snapshot("unflushed", "t", flushes=False)
+    found = [one for one in admin.snapshots() if one.name not in before]
+    assert [(one.name, one.table) for one in found] == [("kept", "t"), ("unflushed", "t")]
+    assert all(abs(one.created_ms - time.time() * 1000) < 600_000 for one in found)
+    with pytest.raises(UsageError, match="choose another name"):
+        admin.snapshot("kept", "t")
+    with pytest.raises(NoSuchTable):
+        admin.snapshot("of-nothing", "none")
+    admin.flush("t")
+    admin.compact("t", is_major=True)
+    for one in found:
+        admin.delete_snapshot(one.name)
+    assert [one.name for one in admin.snapshots()] == before
+    with pytest.raises(UsageError, match="name one that is there"):
+        admin.delete_snapshot("kept")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_goes_away_in_the_midst_of_a_scan_is_named(
+    store: NativeStore, *, reverse: bool
+) -> None:
+    """A family, and then the table: the rows that are left are not said to be none."""
+    admin = Admin(store._client.calls)
+    other = FamilyDescriptor(b"other", {}, {})
+    descriptor = admin.descriptor("t")
+    admin.modify(descriptor._replace(families=(*descriptor.families, other)))
+    rows = [put(b"%c%d" % (letter, number)) for letter in b"az" for number in range(5)]
+    store.write({"t": rows})
+    store.write({"t": [RowMutation(one.row, [Put(b"other", b"q", 1, b"v")]) for one in rows]})
+
+    def begun() -> Iterator[list[Row]]:
+        pages = store.scan("t", columns=[(b"other", None)], reverse=reverse, page_rows=2)
+        assert len(next(pages)) == 2
+        return pages
+
+    pages = begun()
+    admin.modify(descriptor)
+    with pytest.raises(NoSuchFamily, match=r"^[^\n]*'t'[^\n]*name a family that the table has"):
+        list(pages)
+    pages = store.scan("t", reverse=reverse, page_rows=2)
+    assert len(next(pages)) == 2
+    admin.disable("t")
+    admin.drop("t")
+    with pytest.raises(NoSuchTable, match=r"^there is no table 't' at [^\n]*; create it, or check"):
+        list(pages)
+
+
+def test_what_answers_at_a_wrong_port_is_named(hbase: HBase) -> None:
+    """A gateway, ZooKeeper and HBase itself, each in place of another, with what to write."""
+    gateway = hbase.thrift2_url.removeprefix("hbase+thrift2://").partition(",")[0]
+    master = hbase.rpc_url.removeprefix("hbase+rpc://")
+    limits = "connect_timeout_s=1&timeout_s=2&retry_s=0"
+    for url, message in (
+        (f"hbase+rpc://{gateway}", rf"a Thrift gateway answers; write hbase\+thrift2://{gateway}"),
+        (
+            f"hbase+rpc://{hbase.zookeeper}",
+            f"ZooKeeper answers; write hbase://{hbase.zookeeper}/hb",
+        ),
+        (
+            f"hbase://{gateway}/hbase",
+            rf"a Thrift gateway answers; write hbase\+thrift2://{gateway}",
+        ),
+        (f"hbase://{master}/hbase", rf"an HBase server answers; write hbase\+rpc://{master}"),
+    ):
+        with (
+            closing(NativeStore(f"{url}?{limits}")) as store,
+            pytest.raises(StorageUnavailable, match=f"^[^\n]*{message}[^\n]*$"),
+        ):
+            store.tables()
 
 
 def test_all_three_roads_lead_to_the_same_cells(store: NativeStore, hbase: HBase) -> None:

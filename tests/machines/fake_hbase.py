@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
 
 from omidpy.storage.hbase.native.address import NativeAddress, parse_native
-from omidpy.storage.hbase.native.calls import Calls
+from omidpy.storage.hbase.native.calling.calls import Calls
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.values import Region, ServerName
 from omidpy.wire.protobuf import fields, put_bytes, put_uint64, put_varint

@@ -95,6 +95,13 @@ _MESSAGES: Final = {
     "ClusterStatus": "2 live_servers *LiveServerInfo, 8 backup_masters *ServerName",
     "GetClusterStatusResponse": "1 cluster_status ClusterStatus",
     "MoveRegionRequest": "1 region RegionSpecifier, 2 dest_server_name ServerName",
+    "SnapshotDescription": "1 name string, 2 table string, 3 creation_time int64, 4 type int32, "
+    "6 owner string, 8 ttl int64",
+    "SnapshotRequest": "1 snapshot SnapshotDescription, 2 nonce_group uint64, 3 nonce uint64",
+    "SnapshotResponse": "1 expected_timeout int64, 2 proc_id int64",
+    "IsSnapshotDoneRequest": "1 snapshot SnapshotDescription",
+    "IsSnapshotDoneResponse": "1 done bool",
+    "GetCompletedSnapshotsResponse": "1 snapshots *SnapshotDescription",
     "TruncateTableRequest": "1 tableName TableName, 2 preserveSplits bool, 3 nonce_group uint64, "
     "4 nonce uint64",
 }

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import Cell
-from omidpy.storage.hbase.native import frames, messages, registry, scan_messages, schema, status
+from omidpy.storage.hbase.native import scan_messages
+from omidpy.storage.hbase.native.calling import registry
 from omidpy.storage.hbase.native.cellblock import encode
 from omidpy.storage.hbase.native.faults import Fault, Garbled
-from omidpy.storage.hbase.native.frames import Answer, FrameSplitter
 from omidpy.storage.hbase.native.values import FamilyDescriptor, TableDescriptor
+from omidpy.storage.hbase.native.wire import frames, messages, schema, snapshots, status
+from omidpy.storage.hbase.native.wire.frames import Answer, FrameSplitter
 from tests.machines.fake_hbase import Reply, frame_of
 from tests.machines.hbase_messages import message
 
@@ -203,6 +205,12 @@ READERS: Final[dict[str, tuple[Reader, bytes | Framed]]] = {
             },
         ),
     ),
+    "snapshots": (
+        snapshots.read_snapshots,
+        nested(body("SnapshotDescription", table="ns:t", creation_time=2**40) + b"\x0a\x01s"),
+    ),
+    "a snapshot that has begun": (snapshots.read_begun, b"\x08\x07\x10\x09"),
+    "a snapshot that is done": (snapshots.read_is_done, b"\x08\x01"),
     "a state": (schema.read_state, nested(b"\x08\x01")),
     "a number of a procedure": (schema.read_procedure_id, b"\x08\x07"),
     "a procedure": (

@@ -180,7 +180,8 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
 """What is stopped by no verb here, and why not, by reason."""
 
 PROTOCOLS: Final[tuple[type, ...]] = (
-    *(base.Store, base.ChecksBehind, base.CutsRows, base.PairsCells, base.RestoresTables),
+    *(base.Store, base.ChecksBehind, base.CutsRows, base.KnowsServers, base.PairsCells),
+    base.RestoresTables,
 )
 """What a store may be asked."""
 MOST_TOLD: Final = 3

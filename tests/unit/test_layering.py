@@ -198,6 +198,7 @@ HOUSES: Final = (
     "omidpy.recipes.export_queue",
     "omidpy.spark",
     "omidpy.storage",
+    "omidpy.storage.hbase.native",
     "omidpy.testing",
     "omidpy.tx",
 )

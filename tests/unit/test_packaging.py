@@ -81,7 +81,7 @@ def test_extras_and_groups_are_those_that_something_uses() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     sinks = {"parquet", "kafka", "postgresql"}
     kinds = {"hbase", "spark", "zk", "kerberos", *sinks, "s3", "delta", "console", "fast", "otel"}
-    kinds |= {"demo"}
+    kinds |= {"demo", "sasl"}
     assert set(extras) == kinds
     groups = {"test", "bench", "queryserver", "dev", "docs", "release"}
     assert set(PROJECT["dependency-groups"]) == groups

@@ -158,7 +158,7 @@ def _check_address(text: str) -> Iterator[Finding]:
 
 def _told_of_others(found: GatewayFinding) -> GatewayFinding:
     """Say where ZooKeeper or HBase itself answers, in place of a gateway, what to write instead."""
-    from omidpy.storage.hbase.native.diagnosis import Speaker, what_answers  # noqa: PLC0415 - see above
+    from omidpy.storage.hbase.native.connections.diagnosis import Speaker, what_answers  # noqa: PLC0415 - see above
 
     if found.url is not None:
         return found
@@ -188,13 +188,15 @@ def check_gateways(address: HBaseAddress) -> Iterator[GatewayFinding]:
 
 def check_servers(address: direct.NativeAddress) -> Iterator[ServerFinding | RoadFinding]:
     """Find out whether each server of an HBase can be reached from here, and so whether all can."""
-    from omidpy.storage.hbase.native.inspection import servers  # noqa: PLC0415 - only for its address
+    from omidpy.storage.hbase.native.inspection import RELEASE, servers  # noqa: PLC0415 - only for its address
 
     names: set[str] = set()
     closed: list[str] = []
     for seen in servers(address):
         load = None if seen.load is None else seen.load.described()
         yield ServerFinding(seen.role, seen.server, seen.problem, seen.secured, load)
+        if seen.role == RELEASE:
+            continue  # no server
         names.add(seen.server)
         if seen.problem is not None:
             closed.append(seen.server)

@@ -155,9 +155,9 @@ class ServerFinding:
     """Whether a server of HBase, which clients call themselves, can be reached."""
 
     role: str
-    """`catalogue`, `master` or `region server`."""
+    """`catalogue`, `master` or `region server`; `HBase` for all, of a release not supported."""
     server: str
-    """`host:port`; the address that was asked where none was found."""
+    """`host:port`; the address that was asked where none was found; a release."""
     problem: str | None = None
     """Why it cannot be used."""
     secured: str | None = None

@@ -17,6 +17,7 @@ from omidpy.facts.control import ControlTable
 from omidpy.model import KeyRange
 from omidpy.storage.base import Store
 from omidpy.storage.sampling import evenly, pieces, sampled_keys
+from omidpy.storage.spreading import spread
 
 SAMPLES_A_PIECE: Final = 4
 ROWS_OF_A_LIST: Final = 10_000
@@ -42,6 +43,8 @@ def portions(
 ) -> list[Portion]:
     """Return what each task reads; together every row of the range once, or of the list.
 
+    Those of one server are spread over all of them, see `storage/spreading.py`.
+
     Args:
         store: Where the table is.
         table: Its name in the store.
@@ -50,14 +53,15 @@ def portions(
         rows: The only rows to read; those outside of the range are left out.
         wanted: How many portions; None: as many as regions, and more where these are large.
 
-    Cost: 1 RPC; some short reads for each region that is cut, see `sampled_keys`; without `wanted`
-    1 scan of what compactions have recorded.
+    Cost: 1 RPC, 2 where the store knows servers; some short reads for each region that is cut, see
+    `sampled_keys`; without `wanted` 1 scan of what compactions have recorded.
     """
     if rows is not None:
         inside = sorted({row for row in rows if key_range.contains(row)})
         size = min(ROWS_OF_A_LIST, max(1, -(-len(inside) // (wanted or 1))))
+        lists = [tuple(inside[at : at + size]) for at in range(0, len(inside), size)]
         return [
-            Portion(KeyRange(), tuple(inside[at : at + size])) for at in range(0, len(inside), size)
+            Portion(KeyRange(), one) for one in spread(store, lists, lambda one: (table, one[0]))
         ]
     regions = store.regions(table)
     parts = [part for region in regions if (part := intersection(region, key_range)) is not None]
@@ -66,7 +70,10 @@ def portions(
         if wanted is None
         else -(-wanted // max(len(parts), 1))
     )
-    return [Portion(piece) for part in parts for piece in _cut(store, table, families, part, count)]
+    found = [
+        Portion(piece) for part in parts for piece in _cut(store, table, families, part, count)
+    ]
+    return spread(store, found, lambda one: (table, one.key_range.start))
 
 
 def intersection(one: KeyRange, other: KeyRange) -> KeyRange | None:

@@ -23,7 +23,7 @@ from omidpy.tx.session import Session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from omidpy.storage.hbase.native.tokens import Token
+    from omidpy.storage.hbase.native.security.tokens import Token
 
 _FILE: Final = "sqlite:"
 

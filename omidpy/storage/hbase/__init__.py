@@ -4,6 +4,7 @@
     direct/       a store over it: `hbase://...`, `hbase+rpc://...`
     known.py      what is remembered of tables, by every road
     settings.py   which settings of a table are worth reporting, by every road
+    gssapi.py     the steps of Kerberos's mechanism, by every road
 
 and for gateways:
 

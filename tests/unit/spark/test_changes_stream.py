@@ -31,6 +31,8 @@ from omidpy.spark.changes_stream import (
     ChangesStreamReader,
     Options,
 )
+from omidpy.storage.hbase.native.security import tokens
+from omidpy.storage.hbase.native.security.tokens import Token
 from tests.machines.clients import TABLE, Client
 
 TYPES = {"binary": pa.binary(), "string": pa.string(), "bigint": pa.int64()}
@@ -131,6 +133,33 @@ def test_each_region_is_a_task(client: Client) -> None:
             [b"a", b"b"],
             [b"z", b"y"],
         ]
+
+
+@pytest.mark.parametrize("kind", ["stream", "batch"])
+def test_tasks_bring_what_proves_to_the_store_who_reads(
+    client: Client, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made for each batch, since it ends some day; neither shown nor in a checkpoint."""
+    issued: list[Token] = []
+
+    def issue() -> Token:
+        issued.append(Token(b"i%d" % len(issued), b"hidden word"))
+        return issued[-1]
+
+    monkeypatch.setattr(client.tm.store, "token_to_hand_on", issue, raising=False)
+    client.write(b"a")
+    with stream() as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        source: Any = reader if kind == "stream" else ChangesReader(Options(NEEDED))
+        for number in range(2):
+            tasks = source.partitions(start, end) if kind == "stream" else source.partitions()
+            assert len(issued) == number + 1
+            assert "hidden" not in repr(tasks)
+            assert "hidden" not in str(end)
+            rows(source, tasks)
+            assert tokens.held("s") == issued[-1]
+    tokens._held.clear()
 
 
 def test_latest_begins_now(client: Client) -> None:

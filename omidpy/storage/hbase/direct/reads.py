@@ -71,6 +71,18 @@ class NativeReads(KnownTables[frozenset[bytes]]):
             self._described(table)  # the catalogue knows no regions of a table that is not there
         return descriptors.key_ranges(found)
 
+    def region_servers(self, table: str) -> list[tuple[KeyRange, str]]:
+        """Return the table's regions, and for each who serves it; see `KnowsServers`."""
+        self._check_open()
+        found = self._admin.regions(table)
+        if not found:
+            self._described(table)  # as above
+        servers = {region.start: str(region.server) for region in found}
+        return [
+            (key_range, servers.get(key_range.start, ""))
+            for key_range in descriptors.key_ranges(found)
+        ]
+
     def get(
         self,
         table: str,

@@ -43,13 +43,12 @@ from omidpy.storage.hbase import described, identity, states
 from omidpy.storage.hbase.direct import descriptors
 from omidpy.storage.hbase.direct.reads import NativeReads
 from omidpy.storage.hbase.keys import check_findable
-from omidpy.storage.hbase.native import tokens
 from omidpy.storage.hbase.native.address import NativeAddress, parse_native
+from omidpy.storage.hbase.native.calling.steps import Step
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.faults import CallFailed
-from omidpy.storage.hbase.native.messages import PartAnswer
-from omidpy.storage.hbase.native.steps import Step
+from omidpy.storage.hbase.native.security import kerberos, tokens
 from omidpy.storage.hbase.native.values import (
     FSYNC_WAL,
     Check,
@@ -59,6 +58,7 @@ from omidpy.storage.hbase.native.values import (
     RowChange,
     Selection,
 )
+from omidpy.storage.hbase.native.wire.messages import PartAnswer
 
 PATIENCE_S: Final = 3.0
 """How long changes and looks behind them are waited for, before they are given up."""
@@ -89,8 +89,10 @@ class NativeStore(NativeReads):
     def token_to_hand_on(self) -> tokens.Token | None:
         """Return what proves who we are to tasks in other processes; None without Kerberos.
 
-        A process that was handed a token itself hands on that one.  Cost: 1 RPC, unless the last
-        one is good for half its time.
+        A process that was handed a token itself hands on that one.  Half-way to its end it fetches
+        another, if it has a ticket, as processes of a driver have.
+
+        Cost: 1 RPC, unless the last one is good for half its time.
 
         Raises:
             ConfigError: HBase gives none out.
@@ -98,7 +100,12 @@ class NativeStore(NativeReads):
         """
         if self._address.sasl is None:
             return None
-        return tokens.held(self._address.url) or self._tokens.token()
+        held = tokens.held(self._address.url)
+        if held is not None and (
+            held.is_good_for_long(SystemClock().wall_ms()) or not kerberos.has_ticket()
+        ):
+            return held
+        return self._tokens.token()
 
     @property
     def store_id(self) -> str:

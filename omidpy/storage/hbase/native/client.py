@@ -15,14 +15,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from omidpy.errors import OmidError, StorageUnavailable
-from omidpy.storage.hbase.native import messages
 from omidpy.storage.hbase.native.address import NativeAddress
-from omidpy.storage.hbase.native.calls import Calls, Sent, forget
-from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.calling.calls import Calls, Sent, forget
+from omidpy.storage.hbase.native.calling.steps import Step, in_order
+from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind
-from omidpy.storage.hbase.native.frames import Answer
-from omidpy.storage.hbase.native.messages import PartAnswer
-from omidpy.storage.hbase.native.steps import Step, in_order
 from omidpy.storage.hbase.native.values import (
     Action,
     Check,
@@ -34,6 +31,9 @@ from omidpy.storage.hbase.native.values import (
     Selection,
     ServerName,
 )
+from omidpy.storage.hbase.native.wire import messages
+from omidpy.storage.hbase.native.wire.frames import Answer
+from omidpy.storage.hbase.native.wire.messages import PartAnswer
 
 BATCH_ROWS: Final = 1000
 """Rows that one call writes."""

@@ -12,16 +12,24 @@ from typing import Final, NamedTuple
 from omidpy.errors import OmidError
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.admin import Admin
-from omidpy.storage.hbase.native.calls import Calls
-from omidpy.storage.hbase.native.connections import MASTER, REGIONS, until
+from omidpy.storage.hbase.native.calling.calls import Calls
+from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, until
 from omidpy.storage.hbase.native.faults import CallFailed
-from omidpy.storage.hbase.native.schema import CATALOGUE_FAMILY, region_of
-from omidpy.storage.hbase.native.status import ServerLoad
 from omidpy.storage.hbase.native.translate import translate
 from omidpy.storage.hbase.native.values import Scan, Selection, ServerName
+from omidpy.storage.hbase.native.wire.schema import CATALOGUE_FAMILY, region_of
+from omidpy.storage.hbase.native.wire.status import SUPPORTED, ServerLoad, is_supported
 
 MOST_REGIONS: Final = 10_000
 """Rows of the catalogue that are looked at for names of servers."""
+
+
+RELEASE: Final = "HBase"
+"""The role of what stands for all servers: their release, where it is none that is supported."""
+NOT_SUPPORTED: Final = (
+    f"omidpy is tested with {' and '.join(SUPPORTED)} alone, and this one may answer otherwise; "
+    "go through a gateway, hbase+thrift2://HOST:PORT, or try it with `omidpy verify`"
+)
 
 
 class Seen(NamedTuple):
@@ -43,7 +51,7 @@ def servers(address: NativeAddress) -> Iterator[Seen]:
     Raises:
         ConfigError: a package is missing.
 
-    Cost: a connection to each server, a read of the catalogue, and 1 RPC to the master.
+    Cost: a connection to each server, a read of the catalogue, and 2 RPCs to the master.
     """
     calls = Calls(address)
     try:
@@ -59,7 +67,9 @@ def servers(address: NativeAddress) -> Iterator[Seen]:
                     return
                 continue
             yield _seen(calls, role, server, service)
-        loads = _loads(calls)
+        version, loads = _told(calls)
+        if not is_supported(version):
+            yield Seen(RELEASE, version, NOT_SUPPORTED)
         for server in sorted(_region_servers(calls)):
             seen = _seen(calls, "region server", server, REGIONS)
             yield seen._replace(load=loads.get(server))
@@ -81,12 +91,16 @@ def _seen(calls: Calls, role: str, server: ServerName, service: str) -> Seen:
     return Seen(role, str(server), secured=connection.secured)
 
 
-def _loads(calls: Calls) -> dict[ServerName, ServerLoad]:
-    """Return what each server has to do; nothing where no master tells, who has been looked at."""
+def _told(calls: Calls) -> tuple[str, dict[ServerName, ServerLoad]]:
+    """Return the release, and what each server has to do.
+
+    Nothing where no master tells, who has been looked at.
+    """
+    admin = Admin(calls)
     try:
-        return Admin(calls).loads()
+        return admin.version(), admin.loads()
     except OmidError:
-        return {}
+        return "", {}
 
 
 def _region_servers(calls: Calls) -> set[ServerName]:

@@ -11,8 +11,9 @@ from typing import Final
 from omidpy.model import Cell, PairedCell
 from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.hbase.native.faults import Garbled
-from omidpy.storage.hbase.native.frames import Answer
-from omidpy.storage.hbase.native.messages import (
+from omidpy.storage.hbase.native.values import Pairing, Scan, ScanAnswer
+from omidpy.storage.hbase.native.wire.frames import Answer
+from omidpy.storage.hbase.native.wire.messages import (
     B1,
     B2,
     B3,
@@ -37,7 +38,6 @@ from omidpy.storage.hbase.native.messages import (
     put_versions,
     region_specifier,
 )
-from omidpy.storage.hbase.native.values import Pairing, Scan, ScanAnswer
 from omidpy.wire.protobuf import put_bool, put_bytes, put_uint64, put_varint
 
 _PREAD: Final = 2

@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple
 from omidpy.errors import OmidError
 from omidpy.model import Cell, KeyRange
 from omidpy.storage.hbase.native import cellblock, scan_messages
-from omidpy.storage.hbase.native.attempts import Attempts
-from omidpy.storage.hbase.native.calls import Calls, Sent, forget
-from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.calling.attempts import Attempts
+from omidpy.storage.hbase.native.calling.calls import Calls, Sent, forget
+from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import CallFailed, Garbled
 from omidpy.storage.hbase.native.values import Pairing, Region, Scan, ScanAnswer, Selection
 

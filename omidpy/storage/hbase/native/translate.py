@@ -37,6 +37,12 @@ _PERMANENT: Final[dict[str, Meaning]] = {
     "TableNotDisabledException": Meaning(
         UsageError, "disable it first (`disable` in the `hbase shell`)"
     ),
+    "SnapshotExistsException": Meaning(
+        UsageError, "choose another name, or delete that one (`delete_snapshot`)"
+    ),
+    "SnapshotDoesNotExistException": Meaning(
+        UsageError, "name one that is there (`list_snapshots` in the `hbase shell`)"
+    ),
     "BadAuthException": Meaning(
         ConfigError,
         "HBase demands authentication of another kind; add sasl=gssapi to the address for "

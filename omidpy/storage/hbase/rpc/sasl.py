@@ -1,13 +1,12 @@
 """Kerberos on the way to a gateway: the client's half of the SASL mechanism GSSAPI.
 
 thriftpy2 carries the negotiation and frames what follows; here is what it lacks, the mechanism,
-over the package `gssapi`, which uses the tickets and settings of the system's Kerberos.  HBase's
-gateway demands it where `hbase.thrift.security.qop` is set, and then only over buffered transports.
+over the package `gssapi`, which uses the tickets and settings of the system's Kerberos; its steps
+are those of HBase itself (`storage/hbase/gssapi.py`).  HBase's gateway demands it where
+`hbase.thrift.security.qop` is set, and then only over buffered transports.
 
 How far it is tested: the steps of the mechanism and the framing, against a scripted security
 context.  Not tested: a real ticket, and a gateway of a cluster with Kerberos.
-
-Source: RFC 4752.
 """
 
 from __future__ import annotations
@@ -20,6 +19,13 @@ from thriftpy2.transport import TSaslClientTransport
 
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import HBaseAddress, Protection
+from omidpy.storage.hbase.gssapi import (
+    NotEncrypted,
+    NotOffered,
+    Steps,
+    WrongForm,
+    security_context,
+)
 
 try:
     from thriftpy2.transport import TCySaslClientTransport as _SaslTransport
@@ -27,9 +33,6 @@ except ImportError:  # thriftpy2 was installed without its compiled part
     _SaslTransport = TSaslClientTransport
 
 MECHANISM: Final = "GSSAPI"
-LAYER_BITS: Final[dict[Protection, int]] = {"auth": 1, "auth-int": 2, "auth-conf": 4}
-LONGEST_MESSAGE_BYTES: Final = 2**24 - 1
-"""The longest wrapped message that we say we take; the field has three bytes."""
 
 
 class GssapiClient:
@@ -37,47 +40,38 @@ class GssapiClient:
 
     def __init__(self, context: Any, protection: Protection, failure: type[Exception]) -> None:
         """Negotiate over a security context of `gssapi`, whose errors are `failure`."""
-        self._context = context
+        self._steps = Steps(context, protection)
         self._protection = protection
         self._failure = failure
         self._problem = ""
-        self._is_layer_chosen = False
 
     def start(self, _mechanism: str) -> tuple[bool, str, bytes]:
         """Return whether it went well, the mechanism, and the first bytes to send."""
-        is_fine, token = self._tried(lambda: self._context.step(None))
+        is_fine, token = self._tried(lambda: self._steps.token(None))
         return is_fine, MECHANISM, token
 
     def step(self, challenge: bytes) -> tuple[bool, bytes]:
         """Return whether it went well, and the answer to a challenge."""
-        if not self._context.complete:
-            return self._tried(lambda: self._context.step(challenge))
+        if not self._steps.is_known:
+            return self._tried(lambda: self._steps.token(challenge))
         return self._tried(lambda: self._chosen_layer(challenge))
 
     def _chosen_layer(self, challenge: bytes) -> bytes:
-        offered = self._context.unwrap(challenge).message
-        if self._is_layer_chosen or len(offered) != 4:
-            raise ValueError("the gateway's offer of protections has the wrong form")
-        wanted = LAYER_BITS[self._protection]
-        if not offered[0] & wanted:
-            names = [name for name, bit in LAYER_BITS.items() if offered[0] & bit]
+        try:
+            self._steps.read_offer(challenge)
+        except WrongForm as error:
+            raise ValueError("the gateway's offer of protections has the wrong form") from error
+        except NotOffered as error:
             raise ValueError(
-                f"the gateway takes sasl_qop={' or '.join(names) or 'nothing'}, not "
-                f"{self._protection}"
-            )
-        self._is_layer_chosen = True
-        # No layer takes no messages.  An empty identity means that of the ticket.
-        longest = 0 if self._protection == "auth" else LONGEST_MESSAGE_BYTES
-        answer: bytes = self._context.wrap(struct.pack(">I", wanted << 24 | longest), False).message
-        return answer
+                f"the gateway takes sasl_qop={error.choices}, not {self._protection}"
+            ) from error
+        return self._steps.choose()
 
     def encode(self, plain: bytes) -> tuple[bool, bytes]:
         """Return whether it went well, and what to send for `plain`."""
         if self._protection == "auth":
             return True, plain
-        is_fine, wrapped = self._tried(
-            lambda: self._context.wrap(plain, self._protection == "auth-conf").message
-        )
+        is_fine, wrapped = self._tried(lambda: self._steps.wrap(plain))
         return is_fine, struct.pack(">I", len(wrapped)) + wrapped
 
     def decode(self, framed: bytes) -> tuple[bool, bytes]:
@@ -87,11 +81,10 @@ class GssapiClient:
         return self._tried(lambda: self._unwrapped(framed[4:]))
 
     def _unwrapped(self, wrapped: bytes) -> bytes:
-        unwrapped = self._context.unwrap(wrapped)
-        if self._protection == "auth-conf" and not unwrapped.encrypted:
-            raise ValueError("the gateway sent a message that is not encrypted")
-        message: bytes = unwrapped.message
-        return message
+        try:
+            return self._steps.unwrap(wrapped)
+        except NotEncrypted as error:
+            raise ValueError("the gateway sent a message that is not encrypted") from error
 
     def getError(self) -> str:  # noqa: N802 - thriftpy2 calls it so
         """Return why the last step failed."""
@@ -123,12 +116,7 @@ def negotiated(address: HBaseAddress, trans: Any, host: str) -> Any:
     name = gssapi.Name(service, gssapi.NameType.hostbased_service)
 
     def new_client() -> GssapiClient:
-        flags = gssapi.RequirementFlag.mutual_authentication
-        if address.sasl_qop != "auth":
-            flags |= gssapi.RequirementFlag.integrity
-        if address.sasl_qop == "auth-conf":
-            flags |= gssapi.RequirementFlag.confidentiality
-        context = gssapi.SecurityContext(name=name, usage="initiate", flags=flags)
+        context = security_context(gssapi, name, address.sasl_qop, keeps_order=False)
         return GssapiClient(context, address.sasl_qop, gssapi.exceptions.GSSError)
 
     transport = _SaslTransport(new_client, MECHANISM, trans)

@@ -8,7 +8,7 @@ import pytest
 
 from omidpy.errors import ConfigError, NoSuchTable, OmidError, StorageUnavailable, UsageError
 from omidpy.storage.hbase.native.address import parse_native
-from omidpy.storage.hbase.native.attempts import LONGEST_PAUSE_S, MAX_ATTEMPTS, Attempts
+from omidpy.storage.hbase.native.calling.attempts import LONGEST_PAUSE_S, MAX_ATTEMPTS, Attempts
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
     Fault,

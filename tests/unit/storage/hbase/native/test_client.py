@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from omidpy.errors import NoSuchFamily, OmidError, StorageUnavailable, UsageError
-from omidpy.storage.hbase.native import connection
 from omidpy.storage.hbase.native.admin import Admin
+from omidpy.storage.hbase.native.calling.steps import Step
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION, encode
 from omidpy.storage.hbase.native.client import NativeClient
+from omidpy.storage.hbase.native.connections import connection
 from omidpy.storage.hbase.native.faults import Unanswered
-from omidpy.storage.hbase.native.steps import Step
 from omidpy.storage.hbase.native.values import (
     Check,
     DeleteCell,

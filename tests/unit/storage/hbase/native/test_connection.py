@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from omidpy.storage.hbase.native import connection as connections
-from omidpy.storage.hbase.native.connection import Connection
+from omidpy.storage.hbase.native.connections import connection as connections
+from omidpy.storage.hbase.native.connections.connection import Connection
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
     Fault,

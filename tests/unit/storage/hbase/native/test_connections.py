@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from omidpy.errors import StorageUnavailable
-from omidpy.storage.hbase.native import connection
-from omidpy.storage.hbase.native.connection import Connection
-from omidpy.storage.hbase.native.connections import MASTER, REGIONS, Connections
+from omidpy.storage.hbase.native.connections import connection
+from omidpy.storage.hbase.native.connections.connection import Connection
+from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, Connections
 from omidpy.storage.hbase.native.faults import NotSent
 from tests.machines.fake_hbase import FakeHBase, Reply
 

@@ -12,11 +12,19 @@ import pytest
 from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.storage.hbase.direct import NativeStore
 from omidpy.storage.hbase.native.address import parse_native
-from omidpy.storage.hbase.native.calls import Calls
-from omidpy.storage.hbase.native.diagnosis import Speaker, what_answers
+from omidpy.storage.hbase.native.calling.calls import Calls
+from omidpy.storage.hbase.native.connections.diagnosis import Speaker, what_answers
 from omidpy.storage.hbase.native.inspection import servers
-from omidpy.storage.hbase.native.values import ServerName
-from tests.machines.fake_hbase import Call, FakeHBase, FixedRegistry, Reply, fault
+from omidpy.storage.hbase.native.values import Get, Selection, ServerName
+from tests.machines.fake_hbase import (
+    Call,
+    FakeHBase,
+    FixedRegistry,
+    Reply,
+    client_of,
+    fault,
+    frame_of,
+)
 from tests.machines.hbase_messages import message
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\n\r\n"
@@ -129,6 +137,95 @@ def test_no_master_is_told_by_the_servers_that_answer() -> None:
         with pytest.raises(StorageUnavailable, match=r"no master is active.*not yet"):
             store.tables()
         store.close()
+
+
+def test_no_catalogue_is_told_by_the_servers_that_answer() -> None:
+    """There is a master, and it has not given the catalogue to anybody yet."""
+    name = message("ServerName", host_name="127.0.0.1", port=1, start_code=1).SerializeToString()
+
+    def script(call: Call) -> Reply:
+        is_asked_for_meta = call.method == "GetMetaRegionLocations"
+        return Reply(b"" if is_asked_for_meta else b"\x0a" + bytes((len(name),)) + name)
+
+    with FakeHBase(script) as fake:
+        url = f"hbase+rpc://127.0.0.1:{fake.port}?retry_s=0"
+        store = NativeStore(url)
+        with pytest.raises(
+            StorageUnavailable, match=r"^no server has the catalogue[^\n]*wait until it has start"
+        ):
+            store.regions("t")
+        store.close()
+        (seen,) = servers(parse_native(url))
+    assert (seen.role, seen.server) == ("catalogue", url)
+    assert "no server has the catalogue" in (seen.problem or "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (lambda store: store.tables(), "no master is active: the znode /hbase/master of"),
+        (
+            lambda store: store.regions("t"),
+            r"no server has the catalogue \(hbase:meta\): the znode /hbase/meta-region-server of",
+        ),
+    ],
+)
+def test_neither_in_zookeeper_is_told_by_its_znode(
+    monkeypatch: pytest.MonkeyPatch, asked: Callable[[NativeStore], object], message: str
+) -> None:
+    """Where HBase keeps its own there, and has written nothing of it."""
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import NoNodeError
+
+    def get(client: object, path: str) -> None:
+        raise NoNodeError
+
+    monkeypatch.setattr(KazooClient, "start", lambda client, timeout: None)
+    monkeypatch.setattr(KazooClient, "sync", lambda client, path: None)
+    monkeypatch.setattr(KazooClient, "get", get)
+    monkeypatch.setattr(KazooClient, "exists", lambda client, path: object())
+    store = NativeStore("hbase://127.0.0.1:1/hbase?retry_s=0")
+    with pytest.raises(StorageUnavailable, match=f"^[^\n]*{message}[^\n]*; start HBase"):
+        asked(store)
+    store.close()
+
+
+def test_another_protocol_is_told_with_the_versions_that_are_spoken() -> None:
+    """HBase says so under no call's id, and hangs up."""
+    refusal = frame_of(2**32 - 1, fault("ipc.WrongVersionException", "Unknown version 9"))
+    with FakeHBase(lambda _: Reply(raw=refusal)) as fake:
+        client = client_of(fake, options="retry_s=0")
+        with pytest.raises(ConfigError, match=r"^[^\n]*another protocol; 2\.5 and 2\.6 are supp"):
+            client.get("t", Get(b"a", Selection()))
+        client.close()
+
+
+@pytest.mark.parametrize("version", ["2.6.4", "2.5.13", "", "3.0.0-beta-1", "1.7.2"])
+def test_a_release_that_is_not_supported_is_named_by_the_doctor(version: str) -> None:
+    """It may answer all the same; nobody has tried."""
+    with ExitStack() as resources:
+        at: list[int] = []
+
+        def script(call: Call) -> Reply:
+            if call.method == "GetClusterStatus":
+                content = version.encode()
+                told = b"\x0a" + bytes((len(content) + 2, 0x0A, len(content))) + content
+                return Reply(b"\x0a" + bytes((len(told),)) + told)
+            name = message("ServerName", host_name="127.0.0.1", port=at[0], start_code=1)
+            body = name.SerializeToString()
+            if call.method == "GetMetaRegionLocations":
+                body = b"\x12" + bytes((len(body),)) + body
+            if call.method == "Scan":
+                return Reply(message("ScanResponse", more_results=False).SerializeToString())
+            return Reply(b"\x0a" + bytes((len(body),)) + body)
+
+        fake = resources.enter_context(FakeHBase(script))
+        at.append(fake.port)
+        found = list(servers(parse_native(f"hbase+rpc://127.0.0.1:{fake.port}")))
+    assert [one.role for one in found[:2]] == ["catalogue", "master"]
+    named = [(one.role, one.server) for one in found[2:]]
+    assert named == ([("HBase", version)] if version[:1] in ("3", "1") else [])
+    assert all("tested with 2.5 and 2.6 alone" in (one.problem or "") for one in found[2:])
 
 
 def test_a_region_server_whose_name_is_unknown_here_is_named() -> None:

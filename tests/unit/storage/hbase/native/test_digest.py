@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from omidpy.storage.hbase.native import digest
-from omidpy.storage.hbase.native.digest import DigestMd5, Keys, directives, layer_of
 from omidpy.storage.hbase.native.faults import Disagreed, Garbled, NoTicket
+from omidpy.storage.hbase.native.security import digest
+from omidpy.storage.hbase.native.security.digest import DigestMd5, Keys, directives, layer_of
 
 CHALLENGE = (
     b'realm="default",nonce="n\\"1",qop="auth,auth-int,auth-conf",charset=utf-8,'

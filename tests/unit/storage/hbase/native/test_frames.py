@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from omidpy.storage.hbase.native import frames
 from omidpy.storage.hbase.native.faults import Fault, Garbled
-from omidpy.storage.hbase.native.frames import MOST_PIECES, FrameSplitter
+from omidpy.storage.hbase.native.wire import frames
+from omidpy.storage.hbase.native.wire.frames import MOST_PIECES, FrameSplitter
 from tests.machines.fake_hbase import Reply, fault, frame_of
 from tests.machines.hbase_messages import message
 

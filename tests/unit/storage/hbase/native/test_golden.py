@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from omidpy.model import MAX_VERSION, Cell
-from omidpy.storage.hbase.native import cellblock, frames, messages, scan_messages, schema
+from omidpy.storage.hbase.native import cellblock, scan_messages
 from omidpy.storage.hbase.native.cellblock import (
     DELETE_COLUMN,
     DELETE_FAMILY,
@@ -23,7 +23,6 @@ from omidpy.storage.hbase.native.cellblock import (
     encode,
 )
 from omidpy.storage.hbase.native.faults import Fault, Garbled, Kind
-from omidpy.storage.hbase.native.frames import Answer
 from omidpy.storage.hbase.native.values import (
     Check,
     DeleteCell,
@@ -39,6 +38,8 @@ from omidpy.storage.hbase.native.values import (
     ServerName,
     TableDescriptor,
 )
+from omidpy.storage.hbase.native.wire import frames, messages, schema
+from omidpy.storage.hbase.native.wire.frames import Answer
 from omidpy.wire.protobuf import fields
 from tests.machines.golden_frames import Exchange, header, read_exchanges
 from tests.machines.hbase_messages import message

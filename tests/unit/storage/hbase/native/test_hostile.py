@@ -19,7 +19,6 @@ from omidpy.model import Cell, KeyRange
 from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.cellblock import encode
 from omidpy.storage.hbase.native.client import NativeClient
-from omidpy.storage.hbase.native.frames import MAX_FRAME_BYTES
 from omidpy.storage.hbase.native.scanning import Scanner
 from omidpy.storage.hbase.native.values import (
     Check,
@@ -30,6 +29,7 @@ from omidpy.storage.hbase.native.values import (
     Selection,
     TableDescriptor,
 )
+from omidpy.storage.hbase.native.wire.frames import MAX_FRAME_BYTES
 from tests.machines.cutting_network import ANSWER, REQUEST, CuttingNetwork
 from tests.machines.fake_hbase import Call, FakeHBase, Reply, client_of, frame_of
 from tests.machines.hbase_messages import message

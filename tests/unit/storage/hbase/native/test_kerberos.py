@@ -9,7 +9,7 @@ import pytest
 
 from omidpy.storage.hbase.address import Protection
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NoTicket
-from omidpy.storage.hbase.native.kerberos import Gssapi, principal_of
+from omidpy.storage.hbase.native.security.kerberos import Gssapi, principal_of
 
 
 class Failure(Exception):
@@ -72,7 +72,7 @@ def begun(protection: Protection) -> tuple[Gssapi, Context]:
     assert client.first() == b"ticket"
     assert client.answer(b"I am") == b""
     assert not client.is_done
-    return client, client._context
+    return client, client._steps.context
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,7 @@ def test_parts_are_as_long_as_the_server_takes_them() -> None:
         ("Ticket expired", NoTicket, "has ended; run `kinit`"),
         ("No Kerberos credentials\n available", NoTicket, "there is no Kerberos ticket; run"),
         ("Cannot contact any KDC for realm", NoTicket, "no key centre of Kerberos answers"),
+        ("Clock skew too great", NoTicket, "our clock and that of Kerberos differ too much; set"),
         ("Something else", NoTicket, r"see `klist` and krb5.conf \(Something else\)"),
     ],
 )
@@ -141,7 +142,7 @@ def test_failures_of_the_library_are_told_in_one_line(
 ) -> None:
     """With the remedy."""
     client = Gssapi(library(), "hbase/rs1@R", "auth")
-    client._context.failure = text
+    client._steps.context.failure = text
     with pytest.raises(kind, match=f"^[^\n]*{message}[^\n]*$"):
         client.first()
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from omidpy.model import Cell
-from omidpy.storage.hbase.native.locations import Locations, NoRegion
-from omidpy.storage.hbase.native.schema import region_message
+from omidpy.storage.hbase.native.calling.locations import Locations, NoRegion
 from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
+from omidpy.storage.hbase.native.wire.schema import region_message
 
 A, B = ServerName("a", 1, 1), ServerName("b", 2, 2)
 

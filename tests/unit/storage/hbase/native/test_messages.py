@@ -10,17 +10,8 @@ import pytest
 from omidpy.errors import OmidError
 from omidpy.model import MAX_VERSION, Cell
 from omidpy.storage.hbase import filters
-from omidpy.storage.hbase.native import (
-    cellblock,
-    frames,
-    messages,
-    scan_messages,
-    schema,
-    status,
-)
+from omidpy.storage.hbase.native import cellblock, scan_messages
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled
-from omidpy.storage.hbase.native.frames import Answer
-from omidpy.storage.hbase.native.schema import Nonces
 from omidpy.storage.hbase.native.values import (
     Check,
     DeleteCell,
@@ -36,6 +27,9 @@ from omidpy.storage.hbase.native.values import (
     ServerName,
     TableDescriptor,
 )
+from omidpy.storage.hbase.native.wire import frames, messages, schema, status
+from omidpy.storage.hbase.native.wire.frames import Answer
+from omidpy.storage.hbase.native.wire.schema import Nonces
 from tests.machines.hbase_messages import message
 
 REGION = Region("t", b"t,,1.id.", b"", b"m", ServerName("h", 16020, 7), 1)

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from omidpy.storage.hbase.native import sasl
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NotSent
-from omidpy.storage.hbase.native.layers import Layer
-from omidpy.storage.hbase.native.sasl import LONGEST_TOKEN_BYTES, Negotiation, SaslLayer
+from omidpy.storage.hbase.native.security import sasl
+from omidpy.storage.hbase.native.security.layers import Layer
+from omidpy.storage.hbase.native.security.sasl import LONGEST_TOKEN_BYTES, Negotiation, SaslLayer
 
 
 class Scripted:

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.native import connection as connections
 from omidpy.storage.hbase.native.address import parse_native
-from omidpy.storage.hbase.native.connection import Connection
+from omidpy.storage.hbase.native.connections import connection as connections
+from omidpy.storage.hbase.native.connections.connection import Connection
+from omidpy.storage.hbase.native.connections.opening import Pipe
 from omidpy.storage.hbase.native.faults import Disagreed, Lost, NotSent, Unanswered
-from omidpy.storage.hbase.native.opening import Pipe
-from omidpy.storage.hbase.native.security import OPEN, Security, security_of
+from omidpy.storage.hbase.native.security.settings import OPEN, Security, security_of
 from omidpy.storage.hbase.native.translate import translate
 from tests.machines.fake_hbase import SILENCE, Call, FakeHBase, Reply
 from tests.machines.interrupts.lines import Interrupt, Interrupter

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from omidpy.errors import ConfigError
+from omidpy.base.clock import SystemClock
+from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.storage.handed import HandedStore, handed
 from omidpy.storage.hbase.direct import NativeStore
-from omidpy.storage.hbase.native import tokens
+from omidpy.storage.hbase.native.address import parse_native
+from omidpy.storage.hbase.native.calling.calls import Calls
 from omidpy.storage.hbase.native.faults import Garbled, NoTicket
-from omidpy.storage.hbase.native.sasl import DIGEST
-from omidpy.storage.hbase.native.tokens import Source, Token, read_token, token_request
+from omidpy.storage.hbase.native.security import kerberos, tokens
+from omidpy.storage.hbase.native.security.sasl import DIGEST, KERBEROS
+from omidpy.storage.hbase.native.security.settings import security_of
+from omidpy.storage.hbase.native.security.tokens import Source, Token, read_token, token_request
 from omidpy.storage.memory import MemoryStore
 from omidpy.wire.protobuf import put_bytes, put_uint64
 from tests.machines.fake_hbase import FakeHBase, Reply, client_of, fault
@@ -104,18 +111,108 @@ def test_a_token_is_fetched_again_when_half_of_its_time_is_over() -> None:
 
 def test_a_process_uses_what_it_was_handed(token: Token, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the library of Kerberos, and hands it on in its turn."""
-    from omidpy.storage.hbase.native import kerberos
-    from omidpy.storage.hbase.native.address import parse_native
-    from omidpy.storage.hbase.native.security import security_of
-
     monkeypatch.setattr(kerberos, "load_gssapi", lambda url: pytest.fail(f"asked for {url}"))
     store = NativeStore(HandedStore(URL, token).accept())
     assert handed(store) == HandedStore(URL, token)
     store.close()
     assert security_of(parse_native(URL)).mechanism("localhost").code == DIGEST
+    tokens._held.clear()
     tokens.hold(URL, issued(1, 2))
     with pytest.raises(NoTicket, match="has ended"):
         security_of(parse_native(URL)).mechanism("localhost")
+
+
+def test_the_younger_of_two_tokens_is_used(token: Token) -> None:
+    """Tasks that were sent early run in the same process as those that were sent late."""
+    younger = issued(2000, token.ends_ms + 1)
+    for one in (token, younger, token):
+        HandedStore(URL, one).accept()
+    assert tokens.held(URL) == younger
+    silent = Token(b"i", b"p")
+    tokens.hold(URL, silent)
+    assert tokens.held(URL) == silent, "it does not say when it ends"
+
+
+@pytest.mark.parametrize("has_ticket", [True, False])
+def test_a_process_of_the_driver_fetches_another_in_time(
+    token: Token, monkeypatch: pytest.MonkeyPatch, *, has_ticket: bool
+) -> None:
+    """It was handed the token of a job that it ended; what it sends next must go on for long."""
+    now_ms = SystemClock().wall_ms()
+    old = issued(now_ms - 2000, now_ms + 1000)
+    fresh = issued(now_ms, now_ms + 1000)
+    monkeypatch.setattr(kerberos, "has_ticket", lambda: has_ticket)
+    store = NativeStore(HandedStore(URL, old).accept())
+    monkeypatch.setattr(store._tokens, "_fetch", lambda: fresh)
+    assert store.token_to_hand_on() == (fresh if has_ticket else old)
+    tokens.hold(URL, token)
+    assert store.token_to_hand_on() == token, "it is good for long"
+    store.close()
+
+
+def test_another_token_is_fetched_by_a_ticket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token gets no other token."""
+    tokens.hold(URL, issued(1000, 2**50))
+    shown: list[str] = []
+
+    def show(gssapi: object, principal: str, protection: str) -> Any:
+        shown.append(principal)
+        raise NoTicket("none today")
+
+    monkeypatch.setattr(kerberos, "load_gssapi", lambda _: None)
+    monkeypatch.setattr(kerberos, "Gssapi", show)
+    with FakeHBase(lambda _: Reply()) as fake:
+        address = parse_native(f"hbase+rpc://127.0.0.1:{fake.port}?sasl=gssapi&retry_s=0")
+        tokens.hold(address.url, issued(1000, 2**50))
+        calls = Calls(address)
+        with pytest.raises(StorageUnavailable, match="none today"):
+            calls.fetch_token()
+        calls.close()
+    assert shown == ["hbase/127.0.0.1"]
+    tokens._held.clear()
+
+
+def test_behind_the_end_of_its_token_a_process_shows_its_ticket(
+    token: Token, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it has one."""
+    del token
+    tokens.hold(URL, issued(1, 2))
+    monkeypatch.setattr(kerberos, "load_gssapi", lambda _: None)
+    monkeypatch.setattr(kerberos, "Gssapi", lambda *_: SimpleNamespace(code=KERBEROS))
+    security = security_of(parse_native(URL))
+    monkeypatch.setattr(kerberos, "has_ticket", lambda: True)
+    assert security.mechanism("localhost").code == KERBEROS
+    monkeypatch.setattr(kerberos, "has_ticket", lambda: False)
+    with pytest.raises(NoTicket, match="has ended"):
+        security.mechanism("localhost")
+
+
+class _Failure(Exception):
+    """What the library raises."""
+
+
+@pytest.mark.parametrize(
+    ("lifetime", "expected"), [(0, False), (60, True), (None, True), (_Failure(), False)]
+)
+def test_a_ticket_counts_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, lifetime: object, *, expected: bool
+) -> None:
+    """And without the library there is none."""
+
+    def credentials(usage: str) -> SimpleNamespace:
+        assert usage == "initiate"
+        if isinstance(lifetime, Exception):
+            raise lifetime
+        return SimpleNamespace(lifetime=lifetime)
+
+    library = SimpleNamespace(
+        Credentials=credentials, exceptions=SimpleNamespace(GSSError=_Failure)
+    )
+    monkeypatch.setitem(sys.modules, "gssapi", library)
+    assert kerberos.has_ticket() is expected
+    monkeypatch.setitem(sys.modules, "gssapi", None)
+    assert not kerberos.has_ticket()
 
 
 def test_other_stores_are_handed_on_by_their_address() -> None:

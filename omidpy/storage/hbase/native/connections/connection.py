@@ -35,7 +35,7 @@ from typing import Final
 
 from omidpy.base.within import within
 from omidpy.errors import RemoteProtocolError
-from omidpy.storage.hbase.native import frames
+from omidpy.storage.hbase.native.connections.opening import objection, open_conversation
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
     Disagreed,
@@ -47,10 +47,10 @@ from omidpy.storage.hbase.native.faults import (
     TooLarge,
     Unanswered,
 )
-from omidpy.storage.hbase.native.frames import Answer, FrameSplitter
-from omidpy.storage.hbase.native.layers import Layer
-from omidpy.storage.hbase.native.opening import objection, open_conversation
-from omidpy.storage.hbase.native.security import OPEN, Security
+from omidpy.storage.hbase.native.security.layers import Layer
+from omidpy.storage.hbase.native.security.settings import OPEN, Security
+from omidpy.storage.hbase.native.wire import frames
+from omidpy.storage.hbase.native.wire.frames import Answer, FrameSplitter
 
 RECEIVE_BYTES: Final = 64 * 1024
 """Bytes of one system call, more where a longer frame has begun."""

@@ -14,15 +14,16 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from omidpy.base.ensemble import NotLetIn, refusal, require_sasl, start
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
-from omidpy.storage.hbase.native.connections import REGISTRY, Connections, until
-from omidpy.storage.hbase.native.diagnosis import what_answers
+from omidpy.storage.hbase.native.connections.diagnosis import what_answers
+from omidpy.storage.hbase.native.connections.pool import REGISTRY, Connections, until
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Fault, Garbled, NoTicket
-from omidpy.storage.hbase.native.schema import server_name
 from omidpy.storage.hbase.native.translate import translate
 from omidpy.storage.hbase.native.values import ServerName
+from omidpy.storage.hbase.native.wire.schema import server_name
 from omidpy.storage.hbase.spelling import place_text
 from omidpy.wire.protobuf import fields
 
@@ -82,6 +83,7 @@ class ZooKeeperRegistry:
                 f"store address {address.url!r} needs the ZooKeeper client: {install_hint('hbase')}; "
                 "or name masters, hbase+rpc://HOST:16000"
             ) from error
+        require_sasl(address.zookeeper, where=f"store address {address.url!r}")
         self._address = address
 
     def meta_server(self) -> ServerName:
@@ -145,6 +147,7 @@ class ZooKeeperRegistry:
             KazooException,
             NoAuthError,
             SASLException,
+            SessionClosedRequireSaslError,
         )
 
         address = self._address
@@ -156,14 +159,20 @@ class ZooKeeperRegistry:
             raise _not_let_in(address, error) from error
         failures = (KazooException, client.handler.timeout_exception, OSError)
         try:
-            client.start(timeout=timeout_s)
+            start(client, address.zookeeper, timeout_s=timeout_s)
             yield client
         except NoAuthError as error:
             raise ConfigError(
                 f"{address.url}: ZooKeeper does not let strangers read below {address.znode}; name "
                 "masters instead, hbase+rpc://HOST:16000"
             ) from error
-        except (AuthFailedError, SASLException, ImportError) as error:
+        except (
+            AuthFailedError,
+            NotLetIn,
+            SASLException,
+            SessionClosedRequireSaslError,
+            ImportError,
+        ) as error:
             raise _not_let_in(address, error) from error
         except failures as error:
             raise StorageUnavailable(
@@ -316,8 +325,8 @@ def _text(body: bytes) -> str:
 
 def _not_let_in(address: NativeAddress, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{address.url}: ZooKeeper does not let us in: {error}; zk_sasl and what belongs to it in "
-        "the address say who we are"
+        f"{address.url}: ZooKeeper does not let us in: {refusal(error)}; zk_sasl and what belongs "
+        "to it in the address say who we are"
     )
 
 

@@ -15,11 +15,12 @@ import ssl
 import time
 from typing import Final
 
-from omidpy.storage.hbase.native import diagnosis, frames
+from omidpy.storage.hbase.native.connections import diagnosis
 from omidpy.storage.hbase.native.faults import Disagreed
-from omidpy.storage.hbase.native.layers import TLS_OPTIONS, Layer, Stack, TlsLayer
-from omidpy.storage.hbase.native.sasl import Mechanism, Negotiation
-from omidpy.storage.hbase.native.security import Security
+from omidpy.storage.hbase.native.security.layers import TLS_OPTIONS, Layer, Stack, TlsLayer
+from omidpy.storage.hbase.native.security.sasl import Mechanism, Negotiation
+from omidpy.storage.hbase.native.security.settings import Security
+from omidpy.storage.hbase.native.wire import frames
 from omidpy.wire.tls import TlsStream, refusal
 
 NEEDS_TLS: Final = (

@@ -14,19 +14,21 @@ from typing import Final, NamedTuple, TypeVar
 
 from omidpy.errors import ConfigError, NoSuchTable, OmidError, StorageUnavailable
 from omidpy.model import Cell
-from omidpy.storage.hbase.native import connection as connections_module
-from omidpy.storage.hbase.native import frames, scan_messages, schema, tokens
+from omidpy.storage.hbase.native import scan_messages
 from omidpy.storage.hbase.native.address import NativeAddress
-from omidpy.storage.hbase.native.attempts import Attempts
-from omidpy.storage.hbase.native.connection import Connection, Waiting
-from omidpy.storage.hbase.native.connections import MASTER, REGIONS, SERVER, Connections, until
+from omidpy.storage.hbase.native.calling.attempts import Attempts
+from omidpy.storage.hbase.native.calling.locations import Locations, NoRegion
+from omidpy.storage.hbase.native.calling.registry import Registry, RpcRegistry, ZooKeeperRegistry
+from omidpy.storage.hbase.native.connections import connection as connections_module
+from omidpy.storage.hbase.native.connections.connection import Connection, Waiting
+from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, SERVER, Connections, until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Kind, Unanswered
-from omidpy.storage.hbase.native.frames import Answer
-from omidpy.storage.hbase.native.locations import Locations, NoRegion
-from omidpy.storage.hbase.native.registry import Registry, RpcRegistry, ZooKeeperRegistry
-from omidpy.storage.hbase.native.security import security_of
-from omidpy.storage.hbase.native.tokens import Token
+from omidpy.storage.hbase.native.security import tokens
+from omidpy.storage.hbase.native.security.settings import security_of
+from omidpy.storage.hbase.native.security.tokens import Token
 from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
+from omidpy.storage.hbase.native.wire import frames, schema
+from omidpy.storage.hbase.native.wire.frames import Answer
 
 T = TypeVar("T")
 
@@ -59,6 +61,7 @@ class Calls:
         registry: Registry | None = None,
         pause: Callable[[float], object] = time.sleep,
         now_s: Callable[[], float] = time.monotonic,
+        by_ticket: bool = False,
     ) -> None:
         """Call nobody yet.
 
@@ -68,12 +71,14 @@ class Calls:
             registry: Where HBase's parts are; None as the address says.
             pause: Waits for some seconds.
             now_s: Elapsed time, as far as repetitions go.
+            by_ticket: Show a ticket, also where this process was handed a token.
 
         Raises:
             ConfigError: a package is missing, or a file of certificates cannot be read.
         """
         self.address = address
-        self._security = security_of(address)
+        self._is_by_ticket = by_ticket
+        self._security = security_of(address, by_ticket=by_ticket)
         self.connections = connections or Connections(self._open)
         if registry is None:
             if address.registry == "rpc":
@@ -317,12 +322,18 @@ class Calls:
         return self._once(region.server, SERVER, method, body)
 
     def fetch_token(self) -> Token:
-        """Return what proves to HBase who calls, also from elsewhere.  Cost: 1 RPC.
+        """Return what proves to HBase who calls, also from elsewhere.
+
+        Cost: 1 RPC; where this process was handed a token, by a connection of its own, to which a
+        ticket is shown.
 
         Raises:
             ConfigError: HBase gives none out.
-            StorageUnavailable: it does not answer.
+            StorageUnavailable: it does not answer, or there is no ticket.
         """
+        if not self._is_by_ticket and tokens.held(self.address.url) is not None:
+            with contextlib.closing(Calls(self.address, by_ticket=True)) as calls:
+                return calls.fetch_token()
         try:
             return self.at_row(
                 META,

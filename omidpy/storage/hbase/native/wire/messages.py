@@ -15,7 +15,6 @@ from omidpy.errors import RemoteProtocolError
 from omidpy.model import MAX_VERSION, Cell
 from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.hbase.native.faults import Fault, Garbled
-from omidpy.storage.hbase.native.frames import Answer
 from omidpy.storage.hbase.native.values import (
     Check,
     Found,
@@ -24,6 +23,7 @@ from omidpy.storage.hbase.native.values import (
     RowChange,
     Selection,
 )
+from omidpy.storage.hbase.native.wire.frames import Answer
 from omidpy.wire.protobuf import fields, put_bool, put_bytes, put_uint64, put_varint, varints
 
 REGION_NAME: Final = 1

@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from omidpy.storage.hbase.native import messages
-from omidpy.storage.hbase.native.calls import Calls, Sent, forget
-from omidpy.storage.hbase.native.connections import until
+from omidpy.storage.hbase.native.calling.calls import Calls, Sent, forget
+from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import CallFailed
-from omidpy.storage.hbase.native.messages import PartAnswer
 from omidpy.storage.hbase.native.values import (
     Action,
     Check,
@@ -25,6 +23,8 @@ from omidpy.storage.hbase.native.values import (
     RegionAction,
     ServerName,
 )
+from omidpy.storage.hbase.native.wire import messages
+from omidpy.storage.hbase.native.wire.messages import PartAnswer
 
 
 class Step(NamedTuple):

@@ -1,30 +1,31 @@
 """Kerberos to HBase: the SASL mechanism GSSAPI, over the system's library.
 
 The package `gssapi` uses the tickets and settings of the system's Kerberos: what `kinit` has left
-in the cache, or a keytab that KRB5_CLIENT_KTNAME names.  It takes the steps of the mechanism and
-knows what a failure means; framing and I/O are elsewhere.
-
-Source: RFC 4752.
+in the cache, or a keytab that KRB5_CLIENT_KTNAME names.  Here is whom it calls, and what a failure
+means; the steps are in `storage/hbase/gssapi.py`, framing and I/O elsewhere.
 """
 
 from __future__ import annotations
 
 import importlib
-import struct
 from typing import Any, Final
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import Protection
+from omidpy.storage.hbase.gssapi import (
+    NotEncrypted,
+    NotOffered,
+    Steps,
+    WrongForm,
+    security_context,
+)
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NoTicket
-from omidpy.storage.hbase.native.layers import Layer
-from omidpy.storage.hbase.native.sasl import KERBEROS, SaslLayer, quoted
+from omidpy.storage.hbase.native.security.layers import Layer
+from omidpy.storage.hbase.native.security.sasl import KERBEROS, SaslLayer, quoted
 
 DEFAULT_PRINCIPAL: Final = "hbase/_HOST"
 """In the default realm of the system's settings."""
-LAYER_BITS: Final[dict[Protection, int]] = {"auth": 1, "auth-int": 2, "auth-conf": 4}
-LONGEST_MESSAGE_BYTES: Final = 2**24 - 1
-"""The longest token that we say we take; the field has three bytes."""
 _LEAST_PART_BYTES: Final = 256
 
 RENEW: Final = "run `kinit`, or name a keytab in KRB5_CLIENT_KTNAME"
@@ -43,6 +44,18 @@ def load_gssapi(url: str) -> Any:
             f"store address {url!r}: sasl=gssapi needs the system's Kerberos library and its "
             f"client: {install_hint('kerberos')}"
         ) from error
+
+
+def has_ticket() -> bool:
+    """Say whether this process has a ticket that has not ended, or a key to fetch one by."""
+    try:
+        gssapi: Any = importlib.import_module("gssapi")
+        left_s = gssapi.Credentials(usage="initiate").lifetime
+    except ImportError:
+        return False
+    except gssapi.exceptions.GSSError:
+        return False
+    return left_s is None or left_s > 0
 
 
 def principal_of(pattern: str | None, host: str) -> str:
@@ -66,24 +79,22 @@ class Gssapi:
         Raises:
             Disagreed: the principal is none.
         """
-        flags = gssapi.RequirementFlag.mutual_authentication
-        flags |= gssapi.RequirementFlag.out_of_sequence_detection
-        if protection != "auth":
-            flags |= gssapi.RequirementFlag.integrity
-        if protection == "auth-conf":
-            flags |= gssapi.RequirementFlag.confidentiality
         self._failure: type[Exception] = gssapi.exceptions.GSSError
         self._principal = principal
         self._protection = protection
-        self._server_bytes = 0
-        self.is_done = False
         try:
             name = gssapi.Name(principal, gssapi.NameType.kerberos_principal)
         except self._failure as error:
             raise Disagreed(
                 f"{principal!r} is no principal; write principal=SERVICE/_HOST@REALM"
             ) from error
-        self._context: Any = gssapi.SecurityContext(name=name, usage="initiate", flags=flags)
+        context = security_context(gssapi, name, protection, keeps_order=True)
+        self._steps = Steps(context, protection)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether both sides are content."""
+        return self._steps.is_done
 
     def first(self) -> bytes:
         """Return the first token, with the server's ticket in it.  Cost: the key centre's answer.
@@ -96,40 +107,32 @@ class Gssapi:
 
     def answer(self, challenge: bytes) -> bytes:
         """Answer the server: that it is who we called, and then what it offers."""
-        if not self._context.complete:
+        if not self._steps.is_known:
             return self._stepped(challenge)
         return self._chosen_layer(challenge)
 
     def _stepped(self, challenge: bytes | None) -> bytes:
         try:
-            return self._context.step(challenge) or b""
+            return self._steps.token(challenge)
         except self._failure as error:
             raise self._meant(error) from error
 
     def _chosen_layer(self, challenge: bytes) -> bytes:
         try:
-            offered: bytes = self._context.unwrap(challenge).message
+            self._steps.read_offer(challenge)
         except self._failure as error:
             raise Garbled(f"the server's offer of protections: {quoted(str(error))}") from error
-        if len(offered) != 4:
-            raise Garbled("the server's offer of protections has the wrong form")
-        wanted = LAYER_BITS[self._protection]
-        if not offered[0] & wanted:
-            names = [name for name, bit in LAYER_BITS.items() if offered[0] & bit]
+        except WrongForm as error:
+            raise Garbled("the server's offer of protections has the wrong form") from error
+        except NotOffered as error:
             raise Disagreed(
-                f"it takes sasl_qop={' or '.join(names) or 'nothing'} in the address, not "
-                f"{self._protection} (hbase.rpc.protection)"
-            )
-        self._server_bytes = int.from_bytes(offered[1:])
-        # No layer takes no messages.  An empty identity means that of the ticket.
-        longest = 0 if self._protection == "auth" else LONGEST_MESSAGE_BYTES
-        choice = struct.pack(">I", wanted << 24 | longest)
+                f"it takes sasl_qop={error.choices} in the address, not {self._protection} "
+                "(hbase.rpc.protection)"
+            ) from error
         try:
-            answer: bytes = self._context.wrap(choice, False).message
+            return self._steps.choose()
         except self._failure as error:
             raise self._meant(error) from error
-        self.is_done = True
-        return answer
 
     def refused(self, class_name: str, text: str) -> CallFailed:
         """Return what a refusal of the server means."""
@@ -143,26 +146,24 @@ class Gssapi:
         if self._protection == "auth":
             return None
         is_secret = self._protection == "auth-conf"
-        part = min(self._context.get_wrap_size_limit(self._server_bytes, is_secret), 2**20)
+        most_bytes = self._steps.server_bytes
+        part = min(self._steps.context.get_wrap_size_limit(most_bytes, is_secret), 2**20)
         if part < _LEAST_PART_BYTES:
-            raise Disagreed(f"it takes no longer messages than {self._server_bytes} bytes")
+            raise Disagreed(f"it takes no longer messages than {most_bytes} bytes")
 
         def wrap(plain: bytes) -> bytes:
             try:
-                wrapped: bytes = self._context.wrap(plain, is_secret).message
+                return self._steps.wrap(plain)
             except self._failure as error:
                 raise Garbled(quoted(str(error))) from error
-            return wrapped
 
         def unwrap(token: bytes) -> bytes:
             try:
-                found = self._context.unwrap(token)
+                return self._steps.unwrap(token)
             except self._failure as error:
                 raise Garbled(f"a message was changed on its way: {quoted(str(error))}") from error
-            if is_secret and not found.encrypted:
-                raise Garbled("the server sent a message that is not encrypted")
-            plain: bytes = found.message
-            return plain
+            except NotEncrypted as error:
+                raise Garbled("the server sent a message that is not encrypted") from error
 
         return SaslLayer(wrap, unwrap, part_bytes=part)
 
@@ -174,6 +175,10 @@ class Gssapi:
             return Disagreed(
                 f"the key centre knows no {self._principal}; name the server's principal with "
                 f"principal=SERVICE/_HOST@REALM (hbase.regionserver.kerberos.principal) ({text})"
+            )
+        if "clock skew" in small:
+            return NoTicket(
+                f"our clock and that of Kerberos differ too much; set both by NTP ({text})"
             )
         if "expired" in small:
             return NoTicket(f"our Kerberos ticket has ended; {RENEW} ({text})")

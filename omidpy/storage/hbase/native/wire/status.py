@@ -1,4 +1,4 @@
-"""What the master tells of its cluster: how much each region server has to do.  No I/O.
+"""What the master tells of its cluster: its version, and what each server has to do.  No I/O.
 
 Source: `ClusterStatus.proto` and `Master.proto` of HBase 2.6.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from omidpy.storage.hbase.native.messages import B1, B2, B5, V1, V3, V4, message_fields
-from omidpy.storage.hbase.native.schema import server_name
 from omidpy.storage.hbase.native.values import ServerName
+from omidpy.storage.hbase.native.wire.messages import B1, B2, B5, V1, V3, V4, message_fields
+from omidpy.storage.hbase.native.wire.schema import server_name
 
+_VERSION: Final = 0
 _LIVE_SERVERS: Final = 2
+
+SUPPORTED: Final = ("2.5", "2.6")
+"""Lines of releases that are tested."""
 
 
 class ServerLoad(NamedTuple):
@@ -46,6 +50,31 @@ def read_loads(body: bytes) -> dict[ServerName, ServerLoad]:
             parts = {at: part for at, part in message_fields(live) if isinstance(part, bytes)}
             found[server_name(parts.get(B1, b""))] = _load(parts.get(B2, b""))
     return found
+
+
+def version_request() -> bytes:
+    """Return the `GetClusterStatusRequest` that asks for the release."""
+    return bytes((V1, _VERSION))
+
+
+def read_version(body: bytes) -> str:
+    """Read a `GetClusterStatusResponse`: the release, empty if it is not told."""
+    for key, status in message_fields(body):
+        if key == B1 and isinstance(status, bytes):
+            for status_key, content in message_fields(status):
+                if status_key == B1 and isinstance(content, bytes):
+                    return _text(content)
+    return ""
+
+
+def _text(content: bytes) -> str:
+    found = (value for key, value in message_fields(content) if key == B1)
+    return next((one.decode(errors="replace") for one in found if isinstance(one, bytes)), "")
+
+
+def is_supported(version: str) -> bool:
+    """Say whether a release is of a line that is tested; one that is not told may be."""
+    return not version or version.startswith(tuple(f"{one}." for one in SUPPORTED))
 
 
 def _load(data: bytes) -> ServerLoad:

@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 from omidpy.base.within import within
 from omidpy.errors import RemoteProtocolError
-from omidpy.storage.hbase.native import frames
 from omidpy.storage.hbase.native.faults import (
     LONGEST_QUOTE,
     CallFailed,
@@ -27,8 +26,9 @@ from omidpy.storage.hbase.native.faults import (
     Garbled,
     first_line,
 )
-from omidpy.storage.hbase.native.frames import FrameSplitter
-from omidpy.storage.hbase.native.layers import Layer
+from omidpy.storage.hbase.native.security.layers import Layer
+from omidpy.storage.hbase.native.wire import frames
+from omidpy.storage.hbase.native.wire.frames import FrameSplitter
 
 KERBEROS: Final = 81
 DIGEST: Final = 82

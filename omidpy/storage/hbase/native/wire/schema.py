@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import Cell
 from omidpy.storage.hbase.native.faults import Fault, Garbled
-from omidpy.storage.hbase.native.messages import ENCODED_REGION_NAME, region_specifier
 from omidpy.storage.hbase.native.values import (
     FamilyDescriptor,
     Region,
     ServerName,
     TableDescriptor,
 )
+from omidpy.storage.hbase.native.wire.messages import ENCODED_REGION_NAME, region_specifier
 from omidpy.wire.protobuf import fields, put_bool, put_bytes, put_uint64
 
 _V1, _V2, _V3, _V4, _V5, _V6, _V7 = (number << 3 for number in range(1, 8))

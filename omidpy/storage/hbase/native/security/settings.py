@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from omidpy.base.clock import SystemClock
 from omidpy.storage.hbase.address import Protection
-from omidpy.storage.hbase.native import kerberos, tokens
 from omidpy.storage.hbase.native.address import NativeAddress
-from omidpy.storage.hbase.native.digest import DigestMd5
-from omidpy.storage.hbase.native.layers import TLS_OPTIONS
-from omidpy.storage.hbase.native.sasl import DIGEST, Mechanism
+from omidpy.storage.hbase.native.security import kerberos, tokens
+from omidpy.storage.hbase.native.security.digest import DigestMd5
+from omidpy.storage.hbase.native.security.layers import TLS_OPTIONS
+from omidpy.storage.hbase.native.security.sasl import DIGEST, Mechanism
 from omidpy.wire.tls import client_context
 
 
@@ -50,8 +50,12 @@ OPEN = Security()
 """No TLS, and the server believes the name."""
 
 
-def security_of(address: NativeAddress) -> Security:
+def security_of(address: NativeAddress, *, by_ticket: bool = False) -> Security:
     """Return what an address asks for.
+
+    Args:
+        address: Of a store.
+        by_ticket: Show a ticket, also where this process was handed a token.
 
     Raises:
         ConfigError: a file of certificates cannot be read; a package is missing.
@@ -61,17 +65,29 @@ def security_of(address: NativeAddress) -> Security:
         tls = _context(address.tls_ca, address.tls_cert, address.tls_key)
     if address.sasl is None:
         return Security(tls=tls, tls_name=address.tls_name)
-    if tokens.held(address.url) is None:
+    if by_ticket or tokens.held(address.url) is None:
         kerberos.load_gssapi(address.url)  # which names the extra now, and not with the first call
-    return Security(tls, address.tls_name, functools.partial(_begun, address), address.sasl_qop)
+    begun = functools.partial(_shown_ticket if by_ticket else _begun, address)
+    return Security(tls, address.tls_name, begun, address.sasl_qop)
 
 
 def _begun(address: NativeAddress, host: str) -> Mechanism:
-    """Begin to prove who calls: by the token that this process was handed, else by a ticket."""
+    """Begin to prove who calls: by the token that this process was handed, else by a ticket.
+
+    A process of the driver's, too, is handed the token of a job that it ends; when that is over, it
+    has a ticket still.
+    """
     token = tokens.held(address.url)
-    if token is not None:
-        token.check(SystemClock().wall_ms())
-        return DigestMd5(token.identifier, token.password, address.sasl_qop)
+    if token is None:
+        return _shown_ticket(address, host)
+    now_ms = SystemClock().wall_ms()
+    if token.has_ended(now_ms) and kerberos.has_ticket():
+        return _shown_ticket(address, host)
+    token.check(now_ms)
+    return DigestMd5(token.identifier, token.password, address.sasl_qop)
+
+
+def _shown_ticket(address: NativeAddress, host: str) -> Mechanism:
     gssapi = kerberos.load_gssapi(address.url)
     principal = kerberos.principal_of(address.principal, host)
     return kerberos.Gssapi(gssapi, principal, address.sasl_qop)

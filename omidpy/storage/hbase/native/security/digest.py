@@ -23,8 +23,8 @@ from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import Protection
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NoTicket
-from omidpy.storage.hbase.native.layers import Layer
-from omidpy.storage.hbase.native.sasl import DIGEST, SaslLayer, quoted
+from omidpy.storage.hbase.native.security.layers import Layer
+from omidpy.storage.hbase.native.security.sasl import DIGEST, SaslLayer, quoted
 
 URI: Final = "null/default"
 """What Java makes of no protocol and the host `default`."""

@@ -18,7 +18,7 @@ from typing import Final
 from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
 from omidpy.storage import forking
-from omidpy.storage.hbase.native.connection import Connection
+from omidpy.storage.hbase.native.connections.connection import Connection
 from omidpy.storage.hbase.native.faults import NotSent
 
 REGIONS: Final = "ClientService"

@@ -2,7 +2,8 @@
 
 Whoever has a ticket asks HBase for a token and hands it on; whoever holds it is taken for its
 owner, until it ends, which is 7 days after it was given out unless HBase's settings differ.  A
-token gets no other token.
+token gets no other token, and none is renewed: a driver fetches another when half of the time of
+its last one is over, and hands that on with what it sends from then on.
 
 A token is secret.  It stands in no address, command line or message, and a `Token` shows itself to
 nobody: it travels pickled, inside what Spark sends to its tasks.
@@ -20,8 +21,8 @@ from typing import Final
 from omidpy.base.within import within
 from omidpy.errors import RemoteProtocolError
 from omidpy.storage.hbase.native.faults import Garbled, NoTicket
-from omidpy.storage.hbase.native.messages import B1, B2, B3, B4, V4, V5, region_specifier
 from omidpy.storage.hbase.native.values import META_REGION
+from omidpy.storage.hbase.native.wire.messages import B1, B2, B3, B4, V4, V5, region_specifier
 from omidpy.wire.protobuf import fields, put_bytes
 
 _SERVICE: Final = b"AuthenticationService"
@@ -63,13 +64,17 @@ class Token:
         """Whether less than half of its time is over, so that it is worth handing on."""
         return now_ms < (self.issued_ms + self.ends_ms) // 2
 
+    def has_ended(self, now_ms: int) -> bool:
+        """Whether HBase takes it no more; one that does not say is believed."""
+        return 0 < self.ends_ms <= now_ms
+
     def check(self, now_ms: int) -> None:
         """Refuse one that has ended.
 
         Raises:
             NoTicket: it has.
         """
-        if 0 < self.ends_ms <= now_ms:
+        if self.has_ended(now_ms):
             raise NoTicket(
                 "the token that this process was handed has ended; start the job again, whose "
                 "driver then fetches another"
@@ -121,8 +126,14 @@ _held: dict[str, Token] = {}
 
 
 def hold(url: str, token: Token) -> None:
-    """Use a token for the store of an address from now on, in place of a ticket."""
-    _held[url] = token
+    """Use a token for the store of an address from now on, in place of a ticket.
+
+    A process of Spark's runs tasks of one job after another: one that was sent early must not put
+    an older token in place of a younger one.
+    """
+    before = _held.get(url)
+    if before is None or not 0 < token.ends_ms < before.ends_ms:
+        _held[url] = token
 
 
 def held(url: str) -> Token | None:

@@ -19,7 +19,6 @@ from omidpy.base.within import within
 from omidpy.model import Cell
 from omidpy.storage import forking
 from omidpy.storage.hbase.native.faults import CallFailed
-from omidpy.storage.hbase.native.schema import CATALOGUE_FAMILY, region_of
 from omidpy.storage.hbase.native.values import (
     META,
     META_REGION,
@@ -28,6 +27,7 @@ from omidpy.storage.hbase.native.values import (
     Selection,
     ServerName,
 )
+from omidpy.storage.hbase.native.wire.schema import CATALOGUE_FAMILY, region_of
 
 MOST_FIRST: Final = 5000
 """Regions of a table that are read when it is first wanted; of a larger one, others as needed."""
