@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from omidpy.committers.objects.store import Found, Gone, ObjectStore
+from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.store import Found, ObjectStore
 from omidpy.committers.places import SUCCESS, Folder, is_hidden
 from omidpy.committers.publishing import success
 from omidpy.committers.publishing.completing import unobserved

@@ -31,7 +31,8 @@ from omidpy.committers.heads.head import Entry, Head, Outcome, Replaces, head_ke
 from omidpy.committers.heads.looking import Seen, planned_jobs, read
 from omidpy.committers.heads.neighbours import record_of
 from omidpy.committers.heads.plan import OldFile, Plan
-from omidpy.committers.objects.store import Found, Gone, ObjectStore, Occupied
+from omidpy.committers.objects.answers import Gone, Occupied
+from omidpy.committers.objects.store import Found, ObjectStore
 from omidpy.committers.places import (
     SUMMARIES,
     Folder,

@@ -18,7 +18,8 @@ from typing import Final, TypeVar
 from omidpy.committers.heads.deciding import Decided, Foreign, outcome_of
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.heads.standing import Standing
-from omidpy.committers.objects.store import Gone, Head, ObjectStore, Occupied
+from omidpy.committers.objects.answers import Gone, Occupied
+from omidpy.committers.objects.store import Head, ObjectStore
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 

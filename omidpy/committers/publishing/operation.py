@@ -34,8 +34,9 @@ from typing import Any, Final
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.committers.heads import deciding, looking
 from omidpy.committers.heads.plan import Plan
+from omidpy.committers.objects.answers import Gone
 from omidpy.committers.objects.client import StoreOptions, endpoint_of
-from omidpy.committers.objects.store import Gone, ObjectStore, shared
+from omidpy.committers.objects.store import ObjectStore, shared
 from omidpy.committers.places import owner, parse_folder
 from omidpy.committers.publishing import ending, lateness
 from omidpy.committers.publishing.ending import Effort
