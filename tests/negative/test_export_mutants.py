@@ -202,7 +202,7 @@ def undoes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forgets_what_waits_in_the_old_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X7: switches as soon as the new buckets are open."""
-    monkeypatch.setattr(rebucketing, "_waiting", lambda *_: "")
+    monkeypatch.setattr(rebucketing, "waiting", lambda *_: "")
 
 
 def adds_by_what_it_once_read(monkeypatch: pytest.MonkeyPatch) -> None:

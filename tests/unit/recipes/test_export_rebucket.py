@@ -455,7 +455,7 @@ def test_a_replay_that_comes_before_the_switch_is_delivered(
     for _ in range(3):
         rebucketing.take()
         scene.export()
-    begin_epochs = rebucketing_module._begin_epochs
+    begin_epochs = rebucketing_module.begin_epochs
     left = [count]
 
     def paused(*args: Any) -> None:
@@ -464,7 +464,7 @@ def test_a_replay_that_comes_before_the_switch_is_delivered(
             scene.queue.replay(0)
         begin_epochs(*args)
 
-    monkeypatch.setattr(rebucketing_module, "_begin_epochs", paused)
+    monkeypatch.setattr(rebucketing_module, "begin_epochs", paused)
     assert isinstance(rebucketing.next, Switch)
     for _ in range(count):
         answer = rebucketing.next.call(rebucketing.told, rebucketing.tools)
