@@ -7,7 +7,7 @@ together may occupy is counted here; `connection.py` has the bounds of one.
 So has the work of one turn of the loop: a connection gets so many requests of its own served, and
 the next ones when the others had their turn.  Whoever floods the server waits, and nobody else.
 A request that takes long by itself waits for its time while others ask, see `core/heavy.py`, and
-is then served slice by slice between the turns of others, see `core/slices.py`.
+is then served slice by slice between the turns of others, see `slicing.py`.
 
 While one client alone asks, again and again, the loop looks for its next request for a moment
 before it sleeps, see `omidpy/base/wakefulness.py`: not while a batch is flushed, whose thread needs
@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar, assert_never, cast
 from omidpy.base.clock import Clock
 from omidpy.base.metrics import Metrics
 from omidpy.base.wakefulness import Wakefulness
-from omidpy.errors import RemoteProtocolError, StorageUnavailable
+from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
 from tso.core.clients import NUMBER_BITS
 from tso.core.events import (
@@ -55,7 +55,6 @@ from tso.core.heavy import HeavyTurns
 from tso.core.hoards import worst_of
 from tso.core.machine import Machine
 from tso.core.rates import WAIT_S
-from tso.core.slices import LongRequest
 from tso.durable.lease import AnyLease
 from tso.durable.persist import Persistence
 from tso.serving.admission import FairTurns, Places
@@ -63,6 +62,7 @@ from tso.serving.connection import Connection
 from tso.serving.conversation import Conversation
 from tso.serving.flushing import AnyWorker, Flusher
 from tso.serving.log import log_event
+from tso.serving.slicing import Slicing
 from tso.serving.tls import ServerTls
 
 logger = logging.getLogger(__name__)
@@ -103,19 +103,11 @@ ASKS_S: Final = 1.0
 LOADS_S: Final = 60.0
 """So long after a heavy request of its own it does not: loaders do not wait for each other."""
 
-SLICED_S: Final = 0.25
-"""After so long a heavy request gets a second slice in each turn of the loop, and so on."""
-
-ALL_SLICES: Final = 2**14
-"""More slices than any request takes."""
-
 MAX_QUEUE_LENGTH: Final = 32_768
 """Answers that wait for a flush; above it no socket is read from until half of them left."""
 
 MAX_GROUP_BYTES: Final = 32 * 1024 * 1024
 """What the cells may take that wait for a flush, as they came; the same."""
-
-_FRAME_HEAD: Final = 4
 
 DRAIN_S: Final = 2.0
 """How long the last answers may take to leave their sockets."""
@@ -204,11 +196,7 @@ class OracleServer:
         self._deferred: dict[Connection, asyncio.TimerHandle | None] = {}
         """Who waits because its share is in debt; None: it has waited."""
         self._heavy_timer: asyncio.TimerHandle | None = None
-        self._long: dict[Connection, LongRequest] = {}
-        """What is read slice by slice, one after another in the order in which they came."""
-        self._is_slicing = False
-        self._sliced_s: float | None = None
-        """Since when the first of them has been read."""
+        self._slicing = Slicing(machine, clock, soon=lambda: self.loop.call_soon(self._slice))
         self._listener: asyncio.Server | None = None
         self._turn = Now(0, 0.0)
         self._asker: Connection | None = None
@@ -252,8 +240,7 @@ class OracleServer:
         """Accept nobody, answer what was asked, give the ceiling back; then `ended` returns."""
         if self._listener is not None:
             self._listener.close()
-        for connection, request in list(self._long.items())[:1]:  # which is under way
-            self._go_on(connection, request, ALL_SLICES)
+        self._slicing.finish_first()
         self._tell(Stopping(self._now()))
 
     async def close(self) -> None:
@@ -339,7 +326,7 @@ class OracleServer:
         self._connections.discard(connection)
         self._places.leave(connection)
         self._heavy.forget(connection)
-        self._long.pop(connection, None)
+        self._slicing.forget(connection)
         self._handshakes.forget(connection, connection.address_share)
         if (waiting := self._deferred.pop(connection, None)) is not None:
             waiting.cancel()
@@ -492,7 +479,7 @@ class OracleServer:
 
     def wait_for_turn(self, connection: Connection) -> None:
         """Give a connection its next turn: after everybody else's, and when there is room."""
-        if connection in self._long:
+        if connection in self._slicing:
             return
         if connection in self._heavy:
             self._watch_heavy()
@@ -560,48 +547,12 @@ class OracleServer:
 
     def read_long(self, connection: Connection, frame: bytearray) -> None:
         """Read a heavy request slice by slice; then `Connection.end_long` is called."""
-        self._long[connection] = self._machine.long_request(frame, _FRAME_HEAD, len(frame))
-        self._slice_soon()
-
-    def _slice_soon(self) -> None:
-        if not self._is_slicing:
-            self._is_slicing = True
-            self.loop.call_soon(self._slice)
+        self._slicing.read(connection, frame)
 
     @_or_the_end
     def _slice(self) -> None:
-        """Do a slice of what takes long: one in a turn of the loop, or more if that lasts."""
-        self._is_slicing = False
-        if self._ended.done():
-            return
-        now_s = self._clock.monotonic_s()
-        if self._sliced_s is None:
-            self._sliced_s = now_s
-        slice_count = 1 + int((now_s - self._sliced_s) / SLICED_S)
-        if not self._machine.is_filled:
-            self._machine.fill(slice_count)
-        elif self._long:
-            connection, request = next(iter(self._long.items()))
-            if self._go_on(connection, request, slice_count):
-                self._sliced_s = None
-        if self._long or not self._machine.is_filled:
-            self._slice_soon()
-        else:
-            self._sliced_s = None
-
-    def _go_on(self, connection: Connection, request: LongRequest, slice_count: int) -> bool:
-        """Go on with a long request; say whether it is dealt with."""
-        try:
-            while not request.go_on(slice_count):
-                if slice_count < ALL_SLICES:
-                    return False
-        except RemoteProtocolError as error:
-            del self._long[connection]
-            connection.abort(str(error))
-        else:
-            del self._long[connection]
-            connection.end_long(request.request)
-        return True
+        if not self._ended.done():
+            self._slicing.go_on()
 
     def _watch_heavy(self) -> None:
         """Come back when the next heavy request is due."""
@@ -678,7 +629,7 @@ class OracleServer:
         self._tell(Flushed(now or self._now(), outcome))
         self._wake()
         if not self._machine.is_filled:  # a commit that was looked up was long
-            self._slice_soon()
+            self._slicing.come_soon()
 
     def _wake(self) -> None:
         """Give turns again to those that waited for room, once there is plenty."""
