@@ -18,7 +18,7 @@ from omidpy.model import Cell, base
 
 
 class Kind(StrEnum):
-    """What is wrong."""
+    """What is wrong with a cell, an entry or a fact."""
 
     UNHEALED = "unhealed"
     BROKEN_CLAIM = "broken-claim"

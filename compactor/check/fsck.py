@@ -232,7 +232,7 @@ class Check:
         return False
 
     def read_low_watermark(self) -> Timestamp:
-        """Return L."""
+        """Return L, below which everything is judged."""
         return read_low_watermark(self.store)
 
     def _commit_table(self) -> CommitTable:

@@ -60,7 +60,7 @@ class KeptLimits(NamedTuple):
 
     @classmethod
     def of(cls, limits: PruneLimits) -> KeptLimits:
-        """Keep limits."""
+        """Return limits in the form that a step is stored in."""
         return cls(
             limits.first_timestamp,
             limits.horizon,
@@ -69,7 +69,7 @@ class KeptLimits(NamedTuple):
         )
 
     def limits(self) -> PruneLimits:
-        """Return them."""
+        """Return the limits as a pass takes them."""
         return PruneLimits(
             Timestamp(self.first_timestamp),
             Timestamp(self.horizon),
@@ -165,11 +165,11 @@ class CompactionStep(Step):
 
     @abstractmethod
     def do(self, work: Work) -> Answer:
-        """Do it."""
+        """Do what the step is named for; return the next one."""
 
     @property
     def watermark(self) -> Timestamp:
-        """L."""
+        """L, the low watermark of the run."""
         return Timestamp(self.low_watermark)
 
 
@@ -233,7 +233,7 @@ class RaiseHorizon(CompactionStep):
 
 @step(version=1, namespace=NAMESPACE)
 class Prune(CompactionStep):
-    """Forgets."""
+    """Forgets, slice by slice, what the horizon lets go."""
 
     low_watermark: int
     limits: KeptLimits
@@ -249,7 +249,7 @@ class Prune(CompactionStep):
 
 @step(version=1, namespace=NAMESPACE)
 class WriteReport(CompactionStep):
-    """Ends the run."""
+    """Writes the run's report, and ends the run."""
 
     low_watermark: int
     limits: KeptLimits

@@ -78,7 +78,7 @@ Run = Callable[[Work, Callable[[int, int], None]], list[TaskMessage]]
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written."""
+    """Which files an export has written, and of which snapshot."""
 
     snapshot_ts: int
     """All that was committed before is in it."""

@@ -61,7 +61,7 @@ class Session:
 
     @property
     def admin(self) -> Admin:
-        """Changes tables."""
+        """What makes, changes and drops tables."""
         return Admin(self.native.calls)
 
     def check_plain(self, name: bytes) -> None:

@@ -47,7 +47,7 @@ class _NotSetUp:
         return "none yet"
 
     def get(self, table: str, rows: Sequence[bytes], **read: Unpack[Read]) -> list[Row]:
-        """Read rows."""
+        """Read rows; those of a table that is missing are empty."""
         if table in self._missing:
             return [[] for _ in rows]
         return self._store.get(table, rows, **read)
@@ -55,7 +55,7 @@ class _NotSetUp:
     def scan(
         self, table: str, key_range: KeyRange = WHOLE_TABLE, **read: Unpack[Scan]
     ) -> Iterator[list[Row]]:
-        """Read pages."""
+        """Read pages; of a table that is missing there are none."""
         if table in self._missing:
             return iter(())
         return self._store.scan(table, key_range, **read)

@@ -17,7 +17,7 @@ from omidpy.errors import CommitterError
 
 @dataclass(slots=True)
 class Verified:
-    """What was found."""
+    """What a look at every file of a destination has found."""
 
     job_id: str
     committer: str

@@ -33,7 +33,7 @@ _One = TypeVar("_One")
 
 
 def unobserved(_done: int, _total: int) -> None:
-    """Report nothing."""
+    """Report no progress."""
 
 
 def complete(store: ObjectStore, plan: Plan, one: PendingFile, standing: Standing) -> None:

@@ -158,7 +158,7 @@ class Publish(Step):
     """The id of the first store whose requests carry it out; empty while nobody has sent any."""
 
     def call(self, tx: StepContext, env: Any) -> Answer:
-        """Finish it."""
+        """Finish the job by its plan, or say how it has ended already."""
         store, nothing = _opened(self, env)
         plan = _plan(store, nothing)
         if plan is None:

@@ -39,7 +39,7 @@ class EphemeralMember:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id under which it is registered."""
         return self._id
 
     def beat(self) -> bool:
@@ -60,7 +60,7 @@ class EphemeralMember:
         return self._clock.monotonic_s() - self._seen_s < TRUST * self._session.timeout_s
 
     def retire(self) -> None:
-        """Delete its znode."""
+        """Delete the member's znode, so that no judge waits for its session to end."""
         if not self._is_dead:
             self._is_dead = True
             self._session.change([Delete(self._path)])

@@ -341,7 +341,7 @@ class ZooKeeperFateStore(FateStore):
         self._callbacks.append(callback)
 
     def close(self) -> None:
-        """End the session."""
+        """End the session, and with it its ephemeral znodes."""
         self._session.close()
 
     # -- znodes --------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Found:
         return self._cells
 
     def close(self) -> None:
-        """Leave the rest."""
+        """End the reading, with rows left that were not asked for."""
         self._parts.close()
 
 

@@ -40,7 +40,7 @@ class Base(Protocol):
 
 
 class Sink(Protocol):
-    """What takes writes."""
+    """What takes the writes of a frame: a transaction's table, or a worker's."""
 
     def put(self, row: bytes, data: Mapping[bytes, bytes]) -> None:
         """Write columns of a row."""

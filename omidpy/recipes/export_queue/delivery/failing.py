@@ -46,7 +46,7 @@ class Failures:
     """What the exporter of one queue has failed at.  Safe to share among threads."""
 
     def __init__(self, queue_id: str) -> None:
-        """Know of none."""
+        """Begin with nothing failed."""
         self._queue_id = queue_id
         self._trust = Trust()
 

@@ -55,7 +55,7 @@ class Counter(Protocol):
     """Is told what was delivered."""
 
     def delivered(self, bucket: int, entry_count: int, seconds: float) -> None:
-        """Count a batch."""
+        """Count a batch that the receiver has taken."""
         ...
 
     def failed(self, bucket: int) -> None:

@@ -22,7 +22,7 @@ class Lease(Protocol):
 
     @property
     def bucket(self) -> int:
-        """Its number."""
+        """The number of the bucket."""
         ...
 
     @property

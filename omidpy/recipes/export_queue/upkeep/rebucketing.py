@@ -160,7 +160,7 @@ class _RebucketStep(Step):
 
     @abstractmethod
     def do(self, tx: StepContext, env: RebucketTools) -> Any:
-        """Do it."""
+        """Do what the step is named for."""
 
 
 def _tools_of(env: Any) -> RebucketTools | None:
@@ -173,7 +173,7 @@ class _QueueStep(_RebucketStep):
     """A step that looks at the queue first, and ends the operation where that is gone."""
 
     def do(self, tx: StepContext, env: RebucketTools) -> Any:
-        """Look, and act."""
+        """Look whether the queue, and these buckets of it, are still this operation's; then act."""
         found = env.read(self.queue_id, self.made)
         if found is None:
             return Done(DROPPED)
@@ -208,7 +208,7 @@ class Prepare(_RebucketStep):
     first_table: str = ""
 
     def do(self, tx: StepContext, env: RebucketTools) -> Any:
-        """Make both."""
+        """Name the new table in the definition, then make it (X8)."""
         found = env.read(self.queue_id, self.made)
         if found is None:
             return Done(DROPPED)
@@ -328,7 +328,7 @@ class Switch(_QueueStep):
     first_table: str = ""
 
     def may_begin(self, tx: StepContext, env: RebucketTools) -> Defer | None:
-        """Wait for exporters."""
+        """Wait until exporters have emptied the old buckets (X7)."""
         found = env.read(self.queue_id, self.made)
         if found is None or found[1].number != self.old or not _is_of(found[1].successor, tx.id):
             return None
@@ -336,7 +336,7 @@ class Switch(_QueueStep):
         return Defer(LOOK_EVERY_S, left) if left else None
 
     def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
-        """Move and switch."""
+        """Move dead letters, and let exporters into the new buckets, if the old are empty still."""
         if known.number == self.old and known.successor is not None:
             if waiting(env.tm, self.queue_id, known):
                 return self.again()  # somebody has asked for dead letters to be tried again
