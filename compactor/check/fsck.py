@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final, TypeVar
 
-from compactor.check.findings import CheckReport, Finding, Kind, Tally, of_kinds
+from compactor.check.findings import CheckReport, Finding, FindingTally, Kind, of_kinds
 from compactor.check.grace import EntryGrace
 from compactor.check.judging import Judgement, commit_ts_of, commits_of, examined, shadow_of
 from compactor.check.malformed import Assumption, Malformed
@@ -132,7 +132,7 @@ class Check:
         self.sleep = sleep
         self.control = ControlTable(store)
         self.watermarks = Watermarks(self.control)
-        self.tally = Tally(options.most_named)
+        self.tally = FindingTally(options.most_named)
         self.seen = _Seen()
         self.notes: list[str] = []
         self.has_read_all = options.tables is None

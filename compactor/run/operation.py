@@ -38,7 +38,7 @@ from compactor.pruning.prune import PruneLimits
 from compactor.pruning.slices import Pruning
 from compactor.report import RunRecord
 from compactor.run.journal import Journal
-from compactor.run.lease import Lease
+from compactor.run.lease import PruneLease
 from omidpy.fate.step import Answer, Defer, Done, Step, StepContext, step
 from omidpy.model import Timestamp
 
@@ -79,7 +79,7 @@ class KeptLimits(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Listing:
     """What may be forgotten, as the step that looks for the horizon has found."""
 
     limits: PruneLimits
@@ -96,7 +96,7 @@ class Work(ABC):
     """Whom to tell how far a step is."""
     error: Exception | None = None
     """What a step has raised: its driver ends the operation, or leaves it."""
-    lease: Lease | None = None
+    lease: PruneLease | None = None
     """The right to prune; None in a dry run, which does not."""
     journal: Journal
 
@@ -125,7 +125,7 @@ class Work(ABC):
         """Have everything passed over that this run has not claimed yet."""
 
     @abstractmethod
-    def find_horizon(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> Found:
+    def find_horizon(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> Listing:
         """Find what may be forgotten, and ask every place that no pass goes over."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.client import NativeClient
 
 
-class Session:
+class PlainSession:
     """Calls to one HBase.  Safe to share among threads, and after a fork."""
 
     def __init__(self, url: str) -> None:

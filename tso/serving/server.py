@@ -60,7 +60,7 @@ from tso.durable.persist import Persistence
 from tso.serving.admission import FairTurns, Places
 from tso.serving.connection import Connection
 from tso.serving.conversation import Conversation
-from tso.serving.flushing import AnyWorker, Flusher
+from tso.serving.flushing import AnyFlushThread, Flusher
 from tso.serving.log import log_event
 from tso.serving.slicing import Slicing
 from tso.serving.tls import ServerTls
@@ -151,7 +151,7 @@ class OracleServer:
         capabilities: PeerCapabilities,
         clock: Clock,
         metrics: Metrics,
-        worker: AnyWorker,
+        worker: AnyFlushThread,
         connection_count: int = MAX_CONNECTION_COUNT,
         tls: ServerTls | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omidpy.committers.objects.answers import Gone
-from omidpy.committers.objects.store import Found, ObjectStore
+from omidpy.committers.objects.store import ListedObject, ObjectStore
 from omidpy.committers.places import SUCCESS, Folder, is_hidden
 from omidpy.committers.publishing import success
 from omidpy.committers.publishing.completing import unobserved
@@ -91,7 +91,11 @@ def _promised(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _compare(
-    store: ObjectStore, folder: Folder, promised: dict[str, Any], found: Found | None, to: Verified
+    store: ObjectStore,
+    folder: Folder,
+    promised: dict[str, Any],
+    found: ListedObject | None,
+    to: Verified,
 ) -> None:
     key = promised["key"]
     if found is None:

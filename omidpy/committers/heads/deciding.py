@@ -32,7 +32,7 @@ from omidpy.committers.heads.looking import Seen, planned_jobs, read
 from omidpy.committers.heads.neighbours import record_of
 from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.objects.answers import Gone, Occupied
-from omidpy.committers.objects.store import Found, ObjectStore
+from omidpy.committers.objects.store import ListedObject, ObjectStore
 from omidpy.committers.places import (
     SUMMARIES,
     Folder,
@@ -236,7 +236,7 @@ def old_files(store: ObjectStore, plan: Plan, head: Head) -> list[OldFile]:
     return [OldFile(one.key, one.etag) for one in visible(store, plan, plan.replaces, head)]
 
 
-def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list[Found]:
+def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list[ListedObject]:
     """Return the files of others in a job's scope, but for those of jobs that are not decided."""
     written = {one.key for one in plan.files}
     below = _below(store, plan.folder, written, scope, says_record=bool(plan.replaces))
@@ -256,7 +256,7 @@ def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list
 
 def _below(
     store: ObjectStore, folder: Folder, written: set[str], scope: Replaces, *, says_record: bool
-) -> Iterator[Found]:
+) -> Iterator[ListedObject]:
     top = ""
     places: Sequence[str] = ("",)
     if scope == "partitions":

@@ -46,7 +46,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedObject:
     """An object of a listing."""
 
     key: str
@@ -381,13 +381,13 @@ class ObjectStore:
             stamps.get(_STAMP_OF_FILE, ""),
         )
 
-    def objects(self, folder: Folder) -> Iterator[Found]:
+    def objects(self, folder: Folder) -> Iterator[ListedObject]:
         """Yield the objects below a folder, in order of keys."""
         for answer in self._pages(folder.bucket, Prefix=folder.prefix):
             for one in answer.get("Contents", ()):
                 # A store with folders of its own lists them as objects that end in "/".
                 if one["Key"].startswith(folder.prefix) and not one["Key"].endswith("/"):
-                    yield Found(one["Key"], one["Size"], _bare(one["ETag"]))
+                    yield ListedObject(one["Key"], one["Size"], _bare(one["ETag"]))
 
     def occupied(self, folder: Folder) -> str | None:
         """Return the key of a file that makes a folder no empty one; None if it is empty.

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from omidpy.base.clock import Clock
 from omidpy.errors import StorageUnavailable
-from omidpy.fate.zookeeper.session import Delete, Session
+from omidpy.fate.zookeeper.session import Delete, ZooKeeperSession
 from omidpy.life.base import TRUST
 from omidpy.life.processes import here
 
@@ -22,7 +22,7 @@ from omidpy.life.processes import here
 class EphemeralMember:
     """A member that lives as long as its session."""
 
-    def __init__(self, session: Session, path: str, clock: Clock) -> None:
+    def __init__(self, session: ZooKeeperSession, path: str, clock: Clock) -> None:
         """Register; returns once others can see it."""
         self._session = session
         self._clock = clock
@@ -69,7 +69,7 @@ class EphemeralMember:
 class EphemeralJudge:
     """Judges members by their znodes."""
 
-    def __init__(self, session: Session, path: str) -> None:
+    def __init__(self, session: ZooKeeperSession, path: str) -> None:
         self._session = session
         self._path = path
 

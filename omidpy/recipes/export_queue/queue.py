@@ -29,7 +29,7 @@ from omidpy.errors import (
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S
 from omidpy.recipes.export_queue.delivery.patience import MAX_ATTEMPTS
 from omidpy.recipes.export_queue.delivery.runner import MAX_POLL_S, Runner
-from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES, POLICIES, Options
+from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES, POLICIES, DeliveryOptions
 from omidpy.recipes.export_queue.entries.adding import Limit, QueueWriter, Writer
 from omidpy.recipes.export_queue.entries.bell import Queue
 from omidpy.recipes.export_queue.entries.layout import (
@@ -440,7 +440,9 @@ class ExportQueue:
         from omidpy.recipes.export_queue.upkeep.caring import Care  # noqa: PLC0415 - operations
 
         making.check_store(self._tm)
-        options = Options(buffer_bytes=buffer_bytes, poison=poison, max_attempts=max_attempts)
+        options = DeliveryOptions(
+            buffer_bytes=buffer_bytes, poison=poison, max_attempts=max_attempts
+        )
         return Runner(
             self._tm,
             self._places,

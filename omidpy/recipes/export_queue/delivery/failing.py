@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, Trust, blame
-from omidpy.recipes.export_queue.entries.ordering import Found, Position
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
 from omidpy.recipes.export_queue.exporter import Entry, Poison, Refused, Retry
 from omidpy.recipes.export_queue.marks import Standing
 
@@ -59,7 +59,7 @@ class Failures:
         error: Exception,
         bucket: int,
         patience: Patience,
-        good: Sequence[tuple[Found, Entry]],
+        good: Sequence[tuple[FoundEntry, Entry]],
         memory: Memory,
     ) -> Paused:
         """Say how to go on after what an exporter raised.

@@ -30,7 +30,7 @@ class BucketTally:
         return self.batches + self.failures
 
 
-class Tally:
+class QueueTally:
     """Counts.  Safe to share among threads."""
 
     def __init__(self) -> None:

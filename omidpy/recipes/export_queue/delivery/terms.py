@@ -22,7 +22,7 @@ POLICIES: Final = (PARK_KEY, SKIP, STOP)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DeliveryOptions:
     """How a queue is exported.
 
     Attributes:

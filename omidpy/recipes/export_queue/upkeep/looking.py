@@ -16,7 +16,7 @@ from omidpy.recipes.export_queue.exporter import Entry
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.ordering import Found
+    from omidpy.recipes.export_queue.entries.ordering import FoundEntry
 
 
 def peek(tm: TransactionManager, places: Places, definition: Definition, count: int) -> list[Entry]:
@@ -25,7 +25,7 @@ def peek(tm: TransactionManager, places: Places, definition: Definition, count: 
     view = View(tm, table, layout=definition.layout)
     states = BucketRows(tm.session.control, places, definition).read()
 
-    def waiting() -> Iterator[Found]:
+    def waiting() -> Iterator[FoundEntry]:
         for raw in states:
             state = raw.state
             for found in view.entries(
@@ -67,7 +67,7 @@ def acknowledge(
     return len(gone)
 
 
-def _shown(definition: Definition, found: Found) -> Entry:
+def _shown(definition: Definition, found: FoundEntry) -> Entry:
     key, headers, value = b"", {}, None
     try:
         content = decode_content(found.content or b"")
