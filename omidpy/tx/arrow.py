@@ -14,13 +14,11 @@ from omidpy.codec import BYTES, Codec
 from omidpy.errors import UsageError
 from omidpy.tx.frames import reading
 from omidpy.tx.frames.keys import Key, KeyPart
-from omidpy.tx.frames.reading import DEFAULT_BATCH_ROWS, SeenRow
+from omidpy.tx.frames.reading import SeenRow
 from omidpy.tx.frames.shape import Field, Shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["DEFAULT_BATCH_ROWS", "check_codecs", "column_name", "record_batches", "schema_of"]
 
 ROW_COLUMN: Final = "row"
 """The name of the column of row keys; no other can have it, because they hold a colon."""
