@@ -1,11 +1,11 @@
 """Serve the oracle's protocol over TCP: all clients, back-pressure and drain around the machine.
 
 One event loop; one thread beside it that writes batches.  Nothing is decided here.  Every buffer
-has a bound: whoever sends faster than batches become durable is not read from, and what all clients
-together may occupy is counted here; `connection.py` has the bounds of one.
+has a bound: a client that sends faster than batches become durable is not read from, and what all
+clients together may occupy is counted here; `connection.py` has the bounds of one.
 
 So has the work of one turn of the loop: a connection gets so many requests of its own served, and
-the next ones when the others had their turn.  Whoever floods the server waits, and nobody else.
+the next ones when the others had their turn.  A client that floods the server waits, no other does.
 A request that takes long by itself waits for its time while others ask, see `core/heavy.py`, and
 is then served slice by slice between the turns of others, see `slicing.py`.
 
@@ -75,7 +75,7 @@ ACCEPTED_AT_ONCE: Final = 16
 One that is refused has its descriptor for four turns, which must be spare."""
 
 MAX_BUFFERED_BYTES: Final = 64 * 1024 * 1024
-"""Unfinished requests of all clients together; past it, whoever has the most is closed."""
+"""Unfinished requests of all clients together; past it, the client that has the most is closed."""
 
 MAX_UNSENT_BYTES_IN_ALL: Final = 64 * 1024 * 1024
 """Answers that all clients together leave unread; the same."""
@@ -182,7 +182,7 @@ class OracleServer:
         self._places: Places[Connection] = Places(connection_count)
         self._handshakes: FairTurns[Connection] = FairTurns()
         self._has_shaken = False
-        """Whether somebody shook hands with TLS in this turn of the loop."""
+        """Whether a connection shook hands with TLS in this turn of the loop."""
         self._connections: set[Connection] = set()
         self._clients: dict[int, set[Connection]] = {}
         self._last_left = asyncio.Event()
@@ -202,7 +202,7 @@ class OracleServer:
         self._asker: Connection | None = None
         """Who asked last."""
         self._several_ask = False
-        """Whether in this turn somebody else asked than before."""
+        """Whether in this turn another connection asked than before."""
         self._wakefulness = Wakefulness()
         self._may_look = (os.cpu_count() or 1) > 1
         self._is_looking = False
@@ -237,7 +237,7 @@ class OracleServer:
         await asyncio.shield(self._ended)
 
     def stop(self) -> None:
-        """Accept nobody, answer what was asked, give the ceiling back; then `ended` returns."""
+        """Accept no client, answer what was asked, give the ceiling back; then `ended` returns."""
         if self._listener is not None:
             self._listener.close()
         self._slicing.finish_first()
@@ -346,7 +346,7 @@ class OracleServer:
             connection.recheck(trusts_others=trusts_others)
 
     def make_room(self) -> None:
-        """Close whoever keeps the most, until unfinished requests fit."""
+        """Close the connections that keep the most, until unfinished requests fit."""
         while self.buffered_bytes > MAX_BUFFERED_BYTES:
             kept = {connection: connection.buffered_bytes for connection in self._connections}
             hoarder = worst_of(kept, lambda connection: connection.share)
@@ -357,7 +357,7 @@ class OracleServer:
 
     @_or_the_end
     def _watch(self) -> None:
-        """Look for requests that take too long to arrive, and for answers that nobody reads."""
+        """Look for requests that take too long to arrive, and for answers that stay unread."""
         if self._ended.done():
             return
         now_s = self.loop.time()
@@ -466,7 +466,8 @@ class OracleServer:
     def _release(self) -> None:
         self._decided_bytes = 0
         if self._lease is not None:
-            # What leaves unflushed, leaves only while nobody else can have the lease.
+            # What leaves unflushed, leaves only while no other oracle can have the lease (I2): the
+            # time is read anew, as this thread may have slept since the turn began.
             self._turn = self._now()
         self._tell(Asked(self._turn, ()))
         self._wake()
@@ -502,7 +503,7 @@ class OracleServer:
     def defers(self, connection: Connection) -> bool:
         """Say whether a client must wait, since its share is over its rate: for a moment at most.
 
-        What it asks then is served, so that nobody waits longer than clients do; what would make a
+        What it asks then is served, so that no client waits longer than it would; what would make a
         great debt greater, the machine refuses.
         """
         if connection in self._deferred:
@@ -672,7 +673,7 @@ class OracleServer:
         self.loop.call_later(self._machine.tick_period_s(now), self._tick)
 
     def _tell_who_holds(self) -> None:
-        """Name the transaction that keeps the low watermark back, and whoever began it, once."""
+        """Name the transaction that keeps the low watermark back, and its client, once."""
         held = self._machine.held_back
         start_ts = 0 if held is None else held.start_ts
         self._metrics.gauge("tso.heldBackBy", start_ts)

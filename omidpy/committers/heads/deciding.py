@@ -5,7 +5,7 @@
 
     requests: 1 read and 1 write, and as many again for each other job that decides meanwhile
 
-Whoever decides reads the head, looks whether somebody has decided already, and replaces exactly the
+A job that decides reads the head, looks whether it was decided already, and replaces exactly the
 head that was read.  An answer that was lost is found in the next head: an outcome names its run.
 
 What a job replaces is listed behind the head that it saw, and decided about by replacing that head:
@@ -52,7 +52,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Decided(CommitterError):
-    """Somebody has decided otherwise, or nobody knows any more what was decided."""
+    """It was decided otherwise, or it is not known any more what was decided."""
 
     entry: Entry | None = None
     """What was; None if it was forgotten."""
@@ -171,7 +171,7 @@ def _otherwise(plan: Plan, found: Entry) -> Decided:
 def _check_plan(store: ObjectStore, plan: Plan) -> None:
     """Refuse a run that may have been decided and forgotten: then its plan is gone (C11).
 
-    It is looked at between the read of the head and its replacement, so that whoever decides
+    It is looked at between the read of the head and its replacement, so that a job that decides
     meanwhile makes the replacement fail.
     """
     try:
