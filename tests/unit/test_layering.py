@@ -196,6 +196,7 @@ HOUSES: Final = (
     "omidpy.console",
     "omidpy.fate",
     "omidpy.recipes.export_queue",
+    "omidpy.reports",
     "omidpy.spark",
     "omidpy.storage",
     "omidpy.testing",
