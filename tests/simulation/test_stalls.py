@@ -151,7 +151,8 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/fate/zookeeper/members.py EphemeralMember.retire change",
     ),
     QUEUES: (
-        "omidpy/facts/control.py ControlTable.replace_and replace",
+        "omidpy/facts/control.py ControlTable.replace_and replace_own",
+        "omidpy/facts/control.py ControlTable.replace_own replace",
         "omidpy/facts/control.py ControlTable.replace_and write",
         "omidpy/facts/control.py ControlTable.replace_and write_guarded",
     ),

@@ -59,7 +59,7 @@ from omidpy.recipes.export_queue.entries.dead import (
 )
 from omidpy.recipes.export_queue.entries.layout import BY_KEY, COLUMN, decode_content, key_prefix
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, KeyWindow, Position, Window
-from omidpy.recipes.export_queue.entries.possession import BucketLost, Possession
+from omidpy.recipes.export_queue.entries.possession import BucketLost, OwnedBucket
 from omidpy.recipes.export_queue.entries.state import table_name
 from omidpy.recipes.export_queue.exporter import (
     Batch,
@@ -123,7 +123,7 @@ class Delivery:
         """Return what is known of a bucket before its first pass."""
         return Memory(Patience(self._options.max_attempts), Patience(self._options.max_attempts))
 
-    def run_pass(self, lease: Possession, memory: Memory, view: View) -> Pass:
+    def run_pass(self, lease: OwnedBucket, memory: Memory, view: View) -> Pass:
         """Deliver what is in a bucket; say how far that came.
 
         Args:
@@ -174,7 +174,7 @@ class Delivery:
             )
         return Pass(has_moved=has_moved, is_whole=True)
 
-    def _count(self, lease: Possession, memory: Memory, view: View) -> None:
+    def _count(self, lease: OwnedBucket, memory: Memory, view: View) -> None:
         """Count what waits, if that is due and has an order."""
         since_s = self._clock.monotonic_s()
         if self._definition.layout == BY_KEY or since_s < memory.count_due_s:
@@ -183,7 +183,7 @@ class Delivery:
         now_s = self._clock.monotonic_s()
         memory.count_due_s = now_s + rest_s(now_s - since_s)
 
-    def _window(self, lease: Possession, view: View, left: list[FoundEntry]) -> Window | KeyWindow:
+    def _window(self, lease: OwnedBucket, view: View, left: list[FoundEntry]) -> Window | KeyWindow:
         state = lease.state
         found = view.entries(
             lease.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
@@ -216,7 +216,7 @@ class Delivery:
 
     def _deliver_batch(
         self,
-        lease: Possession,
+        lease: OwnedBucket,
         memory: Memory,
         graves: Graves,
         batch: Sequence[FoundEntry],
@@ -300,7 +300,7 @@ class Delivery:
 
     def _counted(
         self,
-        lease: Possession,
+        lease: OwnedBucket,
         taken: Sequence[FoundEntry],
         later: Sequence[FoundEntry],
         view: View,
@@ -361,7 +361,7 @@ class Delivery:
 
     # -- dead letters --------------------------------------------------------------------------
 
-    def _deliver_dead(self, lease: Possession, memory: Memory, graves: Graves) -> None:
+    def _deliver_dead(self, lease: OwnedBucket, memory: Memory, graves: Graves) -> None:
         """Deliver what is due of the dead letters, one by one: any may fail again."""
         due = graves.due()
         there = frozenset(grave.found.position for grave in graves) if due else frozenset()
@@ -392,7 +392,7 @@ class Delivery:
 
     def _send(
         self,
-        lease: Possession,
+        lease: OwnedBucket,
         patience: Patience,
         good: Sequence[tuple[FoundEntry, Entry]],
         memory: Memory,
@@ -430,7 +430,7 @@ class Delivery:
             return []
         return removals(delivered)
 
-    def _remove_grave(self, lease: Possession, grave: Grave, taken: int) -> None:
+    def _remove_grave(self, lease: OwnedBucket, grave: Grave, taken: int) -> None:
         """Remove a dead letter that was delivered: whatever is in its row, which was rewritten."""
         changes: dict[str, Any] = {
             "exported": lease.state.exported + taken,
@@ -450,7 +450,7 @@ class Delivery:
 
     def _export(
         self,
-        lease: Possession,
+        lease: OwnedBucket,
         good: Sequence[tuple[FoundEntry, Entry]],
         memory: Memory,
         step: Step,

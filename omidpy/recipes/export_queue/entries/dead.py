@@ -48,7 +48,7 @@ from omidpy.recipes.export_queue.entries.state import GENERATION
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.possession import Possession
+    from omidpy.recipes.export_queue.entries.possession import OwnedBucket
     from omidpy.recipes.export_queue.entries.view import DeadCell, View
     from omidpy.tx.table import TransactionalTable
 
@@ -165,7 +165,7 @@ Claim = Callable[["TransactionalTable"], object]
 
 
 @contextlib.contextmanager
-def claimed(tm: TransactionManager, table: str, lease: Possession) -> Iterator[Claim]:
+def claimed(tm: TransactionManager, table: str, lease: OwnedBucket) -> Iterator[Claim]:
     """Yield what makes a transaction one of an owner (X11); behind it nothing is left of that.
 
     Raises:

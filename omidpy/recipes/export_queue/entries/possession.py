@@ -14,7 +14,7 @@ class BucketLost(Exception):
     """The bucket is somebody else's now, or may be."""
 
 
-class Possession(Protocol):
+class OwnedBucket(Protocol):
     """The right to export one bucket."""
 
     is_in_doubt: bool

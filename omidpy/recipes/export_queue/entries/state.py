@@ -329,8 +329,7 @@ class BucketRows:
             table = self._places.table(self.number)
             is_ours = self._control.replace_and(row, old.raw, new, {table: removing})
         else:
-            # Found different: by an attempt of ours whose answer was lost, or by another owner.
-            is_ours = self._control.replace(row, old.raw, new) or self._control.read(row) == new
+            is_ours = self._control.replace_own(row, old.raw, new)
         return Raw(old.bucket, new, state) if is_ours else None
 
     def is_as(self, raw: Raw) -> bool:
