@@ -248,7 +248,7 @@ def _schema(codecs: Codecs | None) -> Any:
     if codecs is None:
         names = ("row", "family", "qualifier", "value")
         return pa.schema([*((name, pa.binary()) for name in names), ("commit_ts", pa.int64())])
-    from omidpy.tx.arrow import schema_of  # noqa: PLC0415 - needs pyarrow
+    from omidpy.tx.frames.arrow import schema_of  # noqa: PLC0415 - needs pyarrow
 
     return schema_of(pa, codecs)
 

@@ -290,7 +290,7 @@ class TransactionalTable(Counters, Frames):
             CorruptCell: a value that its codec cannot read, named by row and column.
             ConfigError: pyarrow is not installed.
         """
-        from omidpy.tx.arrow import check_codecs, record_batches  # noqa: PLC0415 - few read so
+        from omidpy.tx.frames.arrow import check_codecs, record_batches  # noqa: PLC0415 - few read so
 
         check_count("batch_rows", batch_rows)
         checked = check_codecs(codecs)

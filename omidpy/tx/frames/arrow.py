@@ -1,6 +1,6 @@
 """Rows of a scan as Arrow record batches: a typed column for each that was asked for, by its name.
 
-It is the shape of a frame that needs no other words than codecs; `frames/reading.py` makes the
+It is the shape of a frame that needs no other words than codecs; `reading.py` makes the
 columns, and `TransactionalTable.scan_arrow` reads.
 """
 
