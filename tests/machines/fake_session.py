@@ -1,6 +1,7 @@
 """Sessions with an ensemble in this process, for stores of operations.
 
-It means what `omidpy.fate.zookeeper.session.ZooKeeperSession` means; the contract of stores asks both.
+It means what `omidpy.fate.zookeeper.session.ZooKeeperSession` means; the contract of stores asks
+both.
 """
 
 from __future__ import annotations
