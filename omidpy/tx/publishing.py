@@ -89,7 +89,7 @@ class Publication(Protocol):
 
     @property
     def destination(self) -> str:
-        """The folder that its files belong to: `s3://BUCKET/FOLDER`."""
+        """The folder that its files belong to."""
         ...
 
     @property

@@ -64,7 +64,7 @@ class PublishedFile:
 
     @property
     def url(self) -> str:
-        """The address of the file, `s3://BUCKET/KEY`."""
+        """The address of the file."""
         return f"s3://{self.bucket}/{self.key}"
 
 
