@@ -21,7 +21,7 @@ NANOSECONDS_A_MS: Final = 1_000_000
 
 
 class TimestampAges:
-    """Dates timestamps."""
+    """Says how long ago a timestamp was issued, by the oracle's samples."""
 
     def __init__(self, samples: Iterable[Sample], *, now_ms: int) -> None:
         """Date them by the oracle's `samples`, as of `now_ms`."""

@@ -23,7 +23,7 @@ class Obstacles:
     """What one pass has met so far."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin with no obstacle met."""
         self._named: dict[object, str] = {}
         self._met: set[object] = set()
 

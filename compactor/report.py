@@ -41,7 +41,7 @@ class Laggard(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, table: str, key_range: KeyRange, *, watermark: int, reason: str) -> Laggard:
-        """Describe a range."""
+        """Describe a range that holds something back, and why."""
         return cls(table, key_range.start.hex(), key_range.end.hex(), watermark, reason)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from omidpy import opening
 from omidpy.errors import ConfigError, StorageUnavailable
@@ -17,9 +17,11 @@ from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
-from omidpy.storage.hbase.from_happybase import Connection, DirectConnection, Pool, settings_of
 from omidpy.tx.publishing import Publishing
 from omidpy.tx.session import Openable
+
+if TYPE_CHECKING:
+    from omidpy.storage.hbase.from_happybase import Connection, DirectConnection, Pool
 
 open_store: Final = opening.open_store
 
@@ -85,6 +87,8 @@ def connect_as(
         )
     table_prefix = ""
     if not isinstance(url, str):
+        from omidpy.storage.hbase.from_happybase import settings_of  # noqa: PLC0415 - happybase's
+
         url, table_prefix = settings_of(url)
     store: Store | None = None
     oracle: Oracle | None = None

@@ -63,11 +63,8 @@ from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 from omidpy.tx.feeds import moment_timestamp, open_feed, open_watch
-from omidpy.tx.frames.reading import DEFAULT_BATCH_ROWS
-from omidpy.tx.frames.shape import DEFAULT_KEY, Columns, KeyColumns
+from omidpy.tx.frames.asked import DEFAULT_BATCH_ROWS, DEFAULT_KEY, Columns, KeyColumns
 from omidpy.tx.keys import check_key, keyed, open_keys
-from omidpy.tx.parts.tokens import decode_token
-from omidpy.tx.parts.worker import Worker
 from omidpy.tx.publishing import Publishing
 from omidpy.tx.retry import Attempts
 from omidpy.tx.session import Openable, Session
@@ -84,6 +81,8 @@ from omidpy.tx.transactional import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from omidpy.tx.parts.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -273,6 +272,9 @@ class TransactionManager(Alone):
         Raises:
             UsageError: the token is of another store, or none.
         """
+        from omidpy.tx.parts.tokens import decode_token  # noqa: PLC0415 - few share one
+        from omidpy.tx.parts.worker import Worker  # noqa: PLC0415 - few share one
+
         self._check_usable()
         return Worker(self.session, decode_token(token, store_id=self.store.store_id), task)
 
@@ -458,6 +460,8 @@ class TransactionManager(Alone):
             case CommitOutcomeUnknown():
                 return self.session.outcomes.settle(what.start_ts, what.witness, others=what.others)
             case bytes():
+                from omidpy.tx.parts.tokens import decode_token  # noqa: PLC0415 - few share one
+
                 token = decode_token(what, store_id=self.store.store_id)
                 witness = None if token.witness is None else token.witness.cell()
                 return self.session.outcomes.of_running(Timestamp(token.start_ts), witness)

@@ -43,7 +43,7 @@ class Measured(Protocol):
 
     @property
     def metrics(self) -> ClientMetrics:
-        """Its numbers."""
+        """The numbers of one registry."""
         ...
 
 

@@ -41,7 +41,7 @@ from tso.durable.persist import NoPersistence, Persistence, StorePersistence
 from tso.durable.zk_lease import ZooKeeperLease
 from tso.instance import Instance, begin
 from tso.serving.connection import Connection
-from tso.serving.flushing import Worker
+from tso.serving.flushing import FlushThread
 from tso.serving.http import HttpEndpoint, PrometheusMetrics
 from tso.serving.log import announce, configure_logging, flush_logging, log_event
 from tso.serving.server import (
@@ -380,7 +380,7 @@ class _Service:
             capabilities=begun.capabilities(None if store is None else store.store_id),
             clock=self._clock,
             metrics=self._metrics,
-            worker=Worker(loop, self._executor),
+            worker=FlushThread(loop, self._executor),
             connection_count=self._connection_count,
             tls=self._tls,
         )

@@ -5,21 +5,21 @@ between would leave a decision that nobody writes, or an answer about what was n
 caller's thread is no place for that, since Ctrl-C or a signal handler may raise there at any line.
 So callers hand a request in and wait, and everything else happens in one thread, into which no
 foreign exception comes.  A caller that is interrupted leaves its request either wholly in or wholly
-out of the queue; nobody misses it, and its answer goes nowhere.
+out of the queue, and its answer goes nowhere.
 
-Group commit: what arrives while a batch is flushed forms the next one.  A batch that nobody waits
-for is flushed in a second thread, so that nobody who asks should pay for it.
+Group commit: what arrives while a batch is flushed forms the next one.  A batch that no caller
+waits for is flushed in a second thread, so that no caller that asks pays for it.
 
 Who commits will begin again, so that each commit brings a start timestamp with it that lies behind
 it, to spare: it is the answer to a begin that came with the commit.  It may be had, for a moment,
-until any later decision is answered: from then on somebody may know of a commit that it would not
+until any later decision is answered: from then on a caller may know of a commit that it would not
 see.
 
 A flush that failed may have reached the store, so it stays the batch under way until a repetition
-succeeds; whoever waited for it is told that no answer came, and later decisions wait behind it.
+succeeds; its callers are told that no answer came, and later decisions wait behind it.
 
-What the machine, or anything here, did not foresee ends the oracle: whoever waits is told, and so
-is whoever asks later.  It never answers on.
+What the machine, or anything here, did not foresee ends the oracle: the callers that wait are told,
+and so are those that ask later.  It never answers on.
 
 Lacks sockets, fork, and the start and the name of what it serves: `embedded.py` has them.
 """
@@ -80,7 +80,7 @@ MAX_SPARES: Final = 16
 
 
 class Waiter:
-    """One who asked."""
+    """A caller's thread that waits, with what it asked and what it is told."""
 
     __slots__ = ("answer", "error", "gate", "is_heard", "question")
 
@@ -136,9 +136,9 @@ class Driver:
         self._lease_mutex = threading.Lock()
         """Held by a flush, and by a renewal of the lease."""
         self._waiting: set[Waiter] = set()
-        """Whoever has no answer yet."""
+        """Callers without an answer."""
         self._nobody = Waiter(_BEGIN)
-        """Who asks for what is kept to spare."""
+        """The caller that stands for none: what it begins is kept to spare."""
         self._spares: SimpleQueue[tuple[int, float, TimestampResponse]] = SimpleQueue()
         """Start timestamps, each with how much had been answered and since when it is there."""
         self._answered = 0
@@ -238,6 +238,8 @@ class Driver:
                 logger.error("%s: the oracle in this process ends: %s", self._url, end)
             self._chores.put(None)
             self._release_lease()
+            # Said before the queue is emptied: a caller that puts its question in behind that
+            # looks for the end behind putting it in, see `ask`.
             self._end = end
             self._fail_all(str(end))
 
@@ -248,7 +250,7 @@ class Driver:
             logger.exception("%s: the oracle's lease was not given up", self._url)
 
     def _fail_all(self, reason: str) -> None:
-        """Let everybody go who waits, also those who have not been heard yet."""
+        """Let all callers go that wait, also those that have not been heard yet."""
         while True:
             try:
                 item = self._inbox.get_nowait()
@@ -326,11 +328,12 @@ class Driver:
         return batch
 
     def _send(self, answers: Sequence[tuple[Waiter, Answer | Frames]]) -> None:
-        """Let everybody go whose answer has come, and keep what was asked for nobody."""
-        # What comes behind the last decision.
+        """Let the callers go whose answers have come, and keep what was begun to spare."""
+        # Only what comes behind the last decision: an earlier snapshot would miss that.
         begun = list(takewhile(lambda one: isinstance(one[1], TimestampResponse), answers[::-1]))
         if len(begun) < len(answers):
-            # Before whoever learns of a decision can begin.
+            # Before a caller can learn of a decision, and begin: it must not be given a start
+            # timestamp from before that.
             self._answered += 1
         now_s = time.monotonic()
         for waiter, answer in begun:
@@ -355,7 +358,7 @@ class Driver:
 
     def _flush(self, batch: Batch[Waiter]) -> tuple[Batch[Waiter], _Outcome]:
         try:
-            with self._lease_mutex:
+            with self._lease_mutex:  # a renewal in between would change what the guard compares
                 return batch, self._persistence.flush(batch)
         except BaseException as error:  # noqa: BLE001 - sorted where it lands
             return batch, error
@@ -366,8 +369,8 @@ class Driver:
             return None
         if isinstance(outcome, BaseException):
             if isinstance(outcome, StorageError) and outcome.wrote_nothing and not self._is_failing:
-                # This was the first attempt, and there is no other: whoever has a commit in the
-                # batch hears what he would have heard without asking.
+                # This was the first attempt, and there is no other: a caller that has a commit in
+                # the batch hears what it would have heard without asking.
                 for waiter, _ in batch.answers:
                     waiter.is_heard = False
             raise outcome
@@ -376,10 +379,12 @@ class Driver:
         return self._tell(Flushed(self._now(), outcome))
 
     def _give_up(self, batch: Batch[Waiter], error: StorageUnavailable) -> None:
-        """Tell everybody who waits that no answer came, and keep the batch to be repeated."""
+        """Tell all callers that wait that no answer came, and keep the batch to be repeated."""
         if not self._is_failing:
             logger.warning("%s: the oracle could not write a batch: %s", self._url, error)
         self._is_failing = True
+        # It may be in the store, whole or in part: until a repetition succeeds no later decision
+        # becomes durable, and so none is answered ahead of it (I2).
         self._stuck = batch
         for waiter in list(self._waiting):
             if waiter.question is not None:

@@ -174,7 +174,7 @@ class EmbeddedOracle:
 
     @property
     def can_invalidate(self) -> bool:
-        """Always."""
+        """Always, since the oracle is in this process."""
         return True
 
     @property

@@ -18,7 +18,7 @@ from omidpy.model import Cell, base
 
 
 class Kind(StrEnum):
-    """What is wrong."""
+    """What is wrong with a cell, an entry or a fact."""
 
     UNHEALED = "unhealed"
     BROKEN_CLAIM = "broken-claim"
@@ -217,7 +217,7 @@ def by_severity(kinds: Iterable[Kind]) -> list[Kind]:
     return sorted(kinds, key=lambda kind: (SEVERITY[kind].rank, order.index(kind)))
 
 
-class Tally:
+class FindingTally:
     """Findings as they come: all are counted, and the first of each kind are kept."""
 
     def __init__(self, most: int) -> None:

@@ -18,25 +18,24 @@ that memory is bounded.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final, TypeVar
 
-from compactor.check.findings import CheckReport, Finding, Kind, Tally, of_kinds
+from compactor.check.findings import CheckReport, Finding, FindingTally, Kind, of_kinds
 from compactor.check.grace import EntryGrace
+from compactor.check.judging import Judgement, commit_ts_of, commits_of, examined, shadow_of
 from compactor.check.malformed import Assumption, Malformed
 from compactor.check.repair import Repair, Suspicion
 from compactor.check.singletons import Singletons
 from compactor.horizon import claims_by_table, coverage, relevant
-from compactor.obstacles import malformed_shadow
 from compactor.pruning.timestamps import NOBODY, recorded_ceiling
 from compactor.pruning.unvisited import ask, stretches
-from compactor.rows.heal import ExaminedRow, Scope, examine, plan_row, unresolved
-from compactor.rows.pieces import CommitsOf, Piece, get_pieces, scan_pieces
+from compactor.rows.heal import Scope, unresolved
+from compactor.rows.pieces import Piece, get_pieces, scan_pieces
 from compactor.tables.ownership import TableStanding, owned, survey
-from omidpy.base.cells import commit_row, data_qualifier
+from omidpy.base.cells import commit_row
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.schema.phoenix import misadoption
@@ -57,13 +56,11 @@ from omidpy.facts.watermarks import Watermarks
 from omidpy.model import (
     MAX_VERSION,
     TIMESTAMP_STEP,
-    Cell,
     KeyRange,
     Timestamp,
     base,
 )
-from omidpy.reading.visibility import shadow_column
-from omidpy.storage.base import DeleteVersion, RowMutation, Store, Wanted
+from omidpy.storage.base import Store, Wanted
 
 T = TypeVar("T")
 
@@ -135,7 +132,7 @@ class Check:
         self.sleep = sleep
         self.control = ControlTable(store)
         self.watermarks = Watermarks(self.control)
-        self.tally = Tally(options.most_named)
+        self.tally = FindingTally(options.most_named)
         self.seen = _Seen()
         self.notes: list[str] = []
         self.has_read_all = options.tables is None
@@ -171,10 +168,11 @@ class Check:
         self.grace = EntryGrace(
             self.control, whole, tables, clock=self.clock, grace_s=self.options.grace_s
         )
-        self.claimed = {
-            table: coverage(of_table) for table, of_table in claims_by_table(whole).items()
-        }
-        self.doubtful = {one.name: one.doubtful for one in standings}
+        self.judgement = Judgement(
+            {table: coverage(of_table) for table, of_table in claims_by_table(whole).items()},
+            {one.name: one.doubtful for one in standings},
+            self.prune_horizon,
+        )
         self.ours = frozenset(tables)
         self.families = {
             table: wanted.families
@@ -234,7 +232,7 @@ class Check:
         return False
 
     def read_low_watermark(self) -> Timestamp:
-        """Return L."""
+        """Return L, below which everything is judged."""
         return read_low_watermark(self.store)
 
     def _commit_table(self) -> CommitTable:
@@ -306,7 +304,7 @@ class Check:
         try:
             wanted = Wanted(tuple(sorted(scope.families)), window.start, window.stop)
             for page in scan_pieces(
-                self.store, table, wanted, page_rows=PAGE_ROWS, commits_of=_commits_of(scope)
+                self.store, table, wanted, page_rows=PAGE_ROWS, commits_of=commits_of(scope)
             ):
                 self.seen.rows_read += sum(piece.is_first for piece in page)
                 self.seen.cells_read += sum(len(piece.cells) for piece in page)
@@ -345,53 +343,11 @@ class Check:
         self, table: str, page: Sequence[Piece], scope: Scope
     ) -> Iterator[tuple[bytes, list[Suspicion]]]:
         """Say what looks wrong in some rows.  Cost: 1 commit table get where cells are unhealed."""
-        rows = [_examined(piece, scope) for piece in page]
+        rows = [examined(piece, scope) for piece in page]
         asked = {Timestamp(base(cell.version)) for row in rows for cell in unresolved(row)}
         looked_up = self.commit_table.look_up(asked) if asked else {}
         for row in rows:
-            yield row.row, list(self._judge_row(table, row, scope, looked_up))
-
-    def _judge_row(
-        self,
-        table: str,
-        row: ExaminedRow,
-        scope: Scope,
-        looked_up: Mapping[Timestamp, EntryRow],
-    ) -> Iterator[Suspicion]:
-        for cell in row.malformed:
-            detail = malformed_shadow(cell)
-            yield Suspicion(Finding.of(Kind.MALFORMED_SHADOW, table, cell, detail), cell)
-        # Cells of a malformed entry are left out: it is the entry that is wrong.
-        resolved = {
-            cell: _commit_ts(looked_up[base(cell.version)])
-            for cell in unresolved(row)
-            if not looked_up[base(cell.version)].complaint
-        }
-        plan = plan_row(row, resolved, scope)
-        cells = {cell[1:4]: cell for cell in row.ours.data}
-        for put in plan.heals:
-            cell = cells[put.family, data_qualifier(put.qualifier), put.version]
-            is_claimed = base(cell.version) <= self.watermark_of(table, cell.row)
-            kind = Kind.BROKEN_CLAIM if is_claimed else Kind.UNHEALED
-            yield Suspicion(Finding.of(kind, table, cell), cell, RowMutation(cell.row, puts=(put,)))
-        for cell in plan.garbage:
-            is_forbidden = looked_up[base(cell.version)].entry is INVALID
-            start_ts = base(cell.version)
-            is_lost = start_ts <= self.prune_horizon and not is_forbidden
-            is_lost |= start_ts <= self.doubtful[table]
-            kind = Kind.UNPROVEN if is_lost else Kind.UNCOMMITTED
-            yield Suspicion(Finding.of(kind, table, cell), cell)
-        for orphan in plan.orphans:
-            column = (orphan.family, orphan.qualifier, orphan.version)
-            cell = Cell(row.row, *column, b"")
-            remedy = RowMutation(row.row, deletes=(DeleteVersion(*column),))
-            yield Suspicion(Finding.of(Kind.ORPHAN_SHADOW, table, cell), cell, remedy)
-
-    def watermark_of(self, table: str, row: bytes) -> int:
-        """Return up to where a row was claimed to be healed."""
-        segments = self.claimed.get(table, [])
-        index = bisect_right(segments, row, key=lambda segment: segment.key_range.start)
-        return segments[index - 1].watermark if index else 0
+            yield row.row, list(self.judgement.wrong_in(table, row, scope, looked_up))
 
     def judge_entries(self, entries: Mapping[Timestamp, _Entry]) -> None:
         """Note the entries that no cell needs."""
@@ -444,7 +400,7 @@ class Check:
                 self.add_unreadable(table, error)
         for some_entries in _parts(list(self.seen.leaked)):
             for start_ts, found in self.commit_table.look_up(some_entries).items():
-                if _commit_ts(found) is not None:
+                if commit_ts_of(found) is not None:
                     key, kind = commit_row(start_ts).hex(), self.seen.leaked[start_ts]
                     if self.grace.is_waiting(start_ts):
                         kind = Kind.WAITING_ENTRY
@@ -482,7 +438,7 @@ class Check:
         # A client writes the shadow cell and then removes its entry; both may have come between the
         # row, as read, and the look for its entry.
         rows = list(dict.fromkeys(cell.row for cell in unproven))
-        asked = {place for cell in unproven for place in (cell[:4], _shadow_of(cell))}
+        asked = {place for cell in unproven for place in (cell[:4], shadow_of(cell))}
         present = {
             cell[:4]
             for page in self._read_afresh(table, rows, scope)
@@ -494,14 +450,14 @@ class Check:
             one
             for one in wrong
             if one.finding.kind not in _WITHOUT_COMMIT
-            or (one.cell[:4] in present and _shadow_of(one.cell) not in present)
+            or (one.cell[:4] in present and shadow_of(one.cell) not in present)
         ]
 
     def _read_afresh(
         self, table: str, rows: Sequence[bytes], scope: Scope
     ) -> Iterator[Sequence[Piece]]:
         wanted = Wanted(tuple(sorted(scope.families)), max_version=scope.max_version())
-        return get_pieces(self.store, table, rows, wanted, commits_of=_commits_of(scope))
+        return get_pieces(self.store, table, rows, wanted, commits_of=commits_of(scope))
 
     # -- what is not a cell --------------------------------------------------------------------
 
@@ -535,27 +491,6 @@ class Check:
 
 
 _WITHOUT_COMMIT: Final = (Kind.UNCOMMITTED, Kind.UNPROVEN)
-
-
-def _commits_of(scope: Scope) -> CommitsOf:
-    return lambda cells: examine(cells, scope).ours.commits
-
-
-def _examined(piece: Piece, scope: Scope) -> ExaminedRow:
-    """Examine a row, or a part of one with what the rest of it tells."""
-    examined = examine(piece.cells, scope)
-    if not piece.commits:
-        return examined
-    ours = examined.ours
-    return examined._replace(ours=ours._replace(commits={**ours.commits, **piece.commits}))
-
-
-def _commit_ts(row: EntryRow) -> Timestamp | None:
-    return None if row.entry is INVALID else row.entry
-
-
-def _shadow_of(cell: Cell) -> tuple[bytes, bytes, bytes, int]:
-    return (cell.row, *shadow_column(cell), cell.version)
 
 
 def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -36,7 +36,7 @@ class Suspicion(NamedTuple):
 
 
 class Repair:
-    """Mends a store."""
+    """Mends in a store what a check has found."""
 
     def __init__(self, store: Store, malformed: Malformed) -> None:
         """Mend nothing yet.

@@ -19,8 +19,8 @@ what lets an entry go is its transaction's number alone, which is settled before
     same row mutation
 
 So a task may run twice, at once with itself, and be killed anywhere.  It deletes only while its run
-has the lease (`run/lease.py`), since whoever has taken that over may have found a place where a
-cell lies by now.  Rows below the oracle's first timestamp belong to someone else, and Omid's
+has the lease (`run/lease.py`), since the run that has taken that over may have found a place where
+a cell lies by now.  Rows below the oracle's first timestamp belong to someone else, and Omid's
 low watermark, whose row key has another length, is never seen as an entry.
 """
 
@@ -62,7 +62,7 @@ PRUNE_STEPS: Final = ("page-judged", "page-pruned")
 
 @dataclass(frozen=True, slots=True)
 class PruneLimits:
-    """What may go."""
+    """Which entries a run may delete: bounds of their start timestamps."""
 
     first_timestamp: Timestamp
     horizon: Timestamp
@@ -71,7 +71,7 @@ class PruneLimits:
     """Invalidations at or below it, and at or below `horizon`."""
     asked: Sequence[range] = ()
     """Start timestamps of which no cell lies where no pass goes.  Entries of others stay, because
-    nobody has asked about them."""
+    this run has not asked about them."""
 
     def may_prune(self, row: EntryRow) -> bool:
         """Say whether an entry is no longer needed."""
@@ -195,6 +195,7 @@ class SlicePruner:
             # A removal without an answer may have been made: then the next run misses nothing.
             kept, obstacle = KeyRange(next_row, task.rows.end), str(error)
         except ReservationLost:
+            # The pages before this one went while the lease was this run's, so they count (I7).
             is_deposed = True
         return PruneResult(
             task,

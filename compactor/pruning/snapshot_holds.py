@@ -68,11 +68,11 @@ class _OutOfReach:
         self._why = why
 
     def names(self, path: str) -> NoReturn:
-        """Say why not."""
+        """Raise why the folder cannot be read."""
         raise StorageError(f"{self._why} (for {path})")
 
     def read(self, path: str) -> NoReturn:
-        """Say why not."""
+        """Raise why the folder cannot be read."""
         self.names(path)
 
 

@@ -67,18 +67,18 @@ class Spool:
         self._file.execute("CREATE TABLE commits (start_ts INTEGER PRIMARY KEY, commit_ts INTEGER)")
 
     def close(self) -> None:
-        """Remove it."""
+        """Close the file, which ends with that."""
         self._file.close()
 
     def add(self, cells: Iterable[Cell]) -> None:
-        """Take cells in."""
+        """Take in cells of the row; one that is there already is replaced."""
         self._file.executemany(
             "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?)",
             ((*_place(cell), cell.qualifier, cell.value) for cell in cells),
         )
 
     def remove(self, cells: Iterable[Cell]) -> None:
-        """Forget cells."""
+        """Take out cells that are not the row's any more."""
         self._file.executemany(
             "DELETE FROM cells WHERE family = ? AND name = ? AND negative = ? AND qualifier = ?",
             ((*_place(cell), cell.qualifier) for cell in cells),

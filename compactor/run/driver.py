@@ -34,7 +34,7 @@ import msgspec
 from compactor.ranges.range_pass import OnStep, ignore_step
 from compactor.report import RunLog, RunRecord
 from compactor.run.heart import Heart
-from compactor.run.lease import DEFAULT_LEASE_S, Lease, LeaseRecord
+from compactor.run.lease import DEFAULT_LEASE_S, PruneLease, PruneLeaseRecord
 from compactor.run.operation import KIND, CompactionStep, ListTables, Work
 from omidpy.base.clock import Clock
 from omidpy.errors import (
@@ -120,7 +120,7 @@ class Driver:
         self._runs = RunLog(ControlTable(store))
         self._fates = TableFateStore(store)
         self._judge = self._fates.new_judge(clock)
-        self._lease = Lease(store, clock, judge=self._judge)
+        self._lease = PruneLease(store, clock, judge=self._judge)
         self._heart = Heart(self._fates, clock, lease_s, at_end=self._lease.release)
         self._operation_id = new_id()
 
@@ -182,7 +182,7 @@ class Driver:
             self._fates.sweep(self._judge)
         return left, has_waited
 
-    def _left_by(self, found: LeaseRecord) -> Operation | None:
+    def _left_by(self, found: PruneLeaseRecord) -> Operation | None:
         """Return the operation that the last run did not end; None: it did."""
         if not found.operation:
             return None

@@ -41,7 +41,7 @@ from omidpy.storage.base import Condition, Store
 DEFAULT_LEASE_S: Final = 15.0
 
 
-class LeaseRecord(msgspec.Struct, frozen=True):
+class PruneLeaseRecord(msgspec.Struct, frozen=True):
     """Which run may prune, or was the last that could."""
 
     token: Natural = 0
@@ -66,7 +66,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
         return f"run {self.run} (process {self.pid} on {self.host})"
 
 
-class Lease:
+class PruneLease:
     """One run's right to prune.  Not safe to share among threads."""
 
     def __init__(self, store: Store, clock: Clock, *, judge: Judge) -> None:
@@ -83,7 +83,7 @@ class Lease:
         self._judge = judge
         self._raw: bytes | None = None
         self._seen: bytes | None = None
-        self.record = LeaseRecord()
+        self.record = PruneLeaseRecord()
 
     @property
     def guard(self) -> Condition:
@@ -96,16 +96,16 @@ class Lease:
         assert self._raw is not None, "whoever asks has the lease"
         return self._raw
 
-    def look(self) -> LeaseRecord:
+    def look(self) -> PruneLeaseRecord:
         """Return the record as it is; what cannot be read is nobody's.  Cost: 1 get."""
         self._seen = self._control.read_beside(PRUNE_HORIZON, PRUNE_LEASE)
         return _decoded(self._seen)
 
-    def is_free(self, found: LeaseRecord) -> bool:
+    def is_free(self, found: PruneLeaseRecord) -> bool:
         """Say whether nobody has it, or somebody who is dead.  Cost: 1 RPC."""
         return not found.is_held or found.worker in self._judge.dead([found.worker])
 
-    def try_take(self, found: LeaseRecord, *, worker: str, run: str, operation: str) -> bool:
+    def try_take(self, found: PruneLeaseRecord, *, worker: str, run: str, operation: str) -> bool:
         """Take the lease as it was found last; False if another was faster.
 
         Args:
@@ -116,7 +116,7 @@ class Lease:
         """
         return self._replace(
             self._seen,
-            LeaseRecord(
+            PruneLeaseRecord(
                 found.token + 1,
                 worker,
                 run,
@@ -168,7 +168,7 @@ class Lease:
             with contextlib.suppress(StorageError):
                 self._control.write_beside(PRUNE_HORIZON, PRUNE_LEASE, raw, encode_document(record))
 
-    def _replace(self, raw: bytes | None, record: LeaseRecord) -> bool:
+    def _replace(self, raw: bytes | None, record: PruneLeaseRecord) -> bool:
         encoded = encode_document(record)
         if not self._control.write_beside(PRUNE_HORIZON, PRUNE_LEASE, raw, encoded):
             # Unless the answer to our own first attempt was lost.
@@ -179,11 +179,13 @@ class Lease:
         return True
 
 
-def _decoded(raw: bytes | None) -> LeaseRecord:
+def _decoded(raw: bytes | None) -> PruneLeaseRecord:
     try:
         return (
-            LeaseRecord() if raw is None else decode_document(raw, LeaseRecord, row=PRUNE_HORIZON)
+            PruneLeaseRecord()
+            if raw is None
+            else decode_document(raw, PruneLeaseRecord, row=PRUNE_HORIZON)
         )
     except CorruptCell:
         # Whoever had it finds other bytes than its own from now on.
-        return LeaseRecord()
+        return PruneLeaseRecord()

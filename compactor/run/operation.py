@@ -38,7 +38,7 @@ from compactor.pruning.prune import PruneLimits
 from compactor.pruning.slices import Pruning
 from compactor.report import RunRecord
 from compactor.run.journal import Journal
-from compactor.run.lease import Lease
+from compactor.run.lease import PruneLease
 from omidpy.fate.step import Answer, Defer, Done, Step, StepContext, step
 from omidpy.model import Timestamp
 
@@ -60,7 +60,7 @@ class KeptLimits(NamedTuple):
 
     @classmethod
     def of(cls, limits: PruneLimits) -> KeptLimits:
-        """Keep limits."""
+        """Return limits in the form that a step is stored in."""
         return cls(
             limits.first_timestamp,
             limits.horizon,
@@ -69,7 +69,7 @@ class KeptLimits(NamedTuple):
         )
 
     def limits(self) -> PruneLimits:
-        """Return them."""
+        """Return the limits as a pass takes them."""
         return PruneLimits(
             Timestamp(self.first_timestamp),
             Timestamp(self.horizon),
@@ -79,7 +79,7 @@ class KeptLimits(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Listing:
     """What may be forgotten, as the step that looks for the horizon has found."""
 
     limits: PruneLimits
@@ -96,7 +96,7 @@ class Work(ABC):
     """Whom to tell how far a step is."""
     error: Exception | None = None
     """What a step has raised: its driver ends the operation, or leaves it."""
-    lease: Lease | None = None
+    lease: PruneLease | None = None
     """The right to prune; None in a dry run, which does not."""
     journal: Journal
 
@@ -125,7 +125,7 @@ class Work(ABC):
         """Have everything passed over that this run has not claimed yet."""
 
     @abstractmethod
-    def find_horizon(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> Found:
+    def find_horizon(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> Listing:
         """Find what may be forgotten, and ask every place that no pass goes over."""
 
     @abstractmethod
@@ -165,11 +165,11 @@ class CompactionStep(Step):
 
     @abstractmethod
     def do(self, work: Work) -> Answer:
-        """Do it."""
+        """Do what the step is named for; return the next one."""
 
     @property
     def watermark(self) -> Timestamp:
-        """L."""
+        """L, the low watermark of the run."""
         return Timestamp(self.low_watermark)
 
 
@@ -233,7 +233,7 @@ class RaiseHorizon(CompactionStep):
 
 @step(version=1, namespace=NAMESPACE)
 class Prune(CompactionStep):
-    """Forgets."""
+    """Forgets, slice by slice, what the horizon lets go."""
 
     low_watermark: int
     limits: KeptLimits
@@ -249,7 +249,7 @@ class Prune(CompactionStep):
 
 @step(version=1, namespace=NAMESPACE)
 class WriteReport(CompactionStep):
-    """Ends the run."""
+    """Writes the run's report, and ends the run."""
 
     low_watermark: int
     limits: KeptLimits

@@ -54,7 +54,7 @@ from compactor.run.notes import (
     notes_on,
     notes_on_malformed,
 )
-from compactor.run.operation import Found
+from compactor.run.operation import Listing
 from compactor.run.rehearsal import Rehearsed
 from compactor.run.steps import CompactionParts
 from compactor.run.summing import Outcome, summed
@@ -195,7 +195,7 @@ class Compaction(CompactionParts):
         self.results = results
         self.is_list_old = bool(missed)
 
-    def find_horizon(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> Found:
+    def find_horizon(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> Listing:
         """Take the minimum of what is claimed, and ask for what is about to go."""
         if self.results is None:
             # Whoever passed was killed.  What he could not claim is tried again, so that it is
@@ -222,7 +222,7 @@ class Compaction(CompactionParts):
         pruning = begun(limits, ends) if limits.horizon else Pruning(())
         pruning = replace(pruning, obstacles=(*held, *forbidding))
         is_news = limits.horizon > self.watermarks.prune_horizon() or bool(pruning.rests)
-        return Found(limits, pruning, is_news=is_news)
+        return Listing(limits, pruning, is_news=is_news)
 
     def raise_horizon(self, limits: PruneLimits) -> None:
         """Raise the prune horizon, unless another run may by now."""

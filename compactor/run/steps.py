@@ -163,7 +163,7 @@ class CompactionParts(Work):
         return max(recorded)
 
     def read_low_watermark(self) -> Timestamp:
-        """Return L."""
+        """Return L, and note if it is Omid's own."""
         found = read_leading_low_watermark(self.store)
         if found.is_omids:
             self.journal.note(BESIDE_OMID)

@@ -48,7 +48,7 @@ from omidpy.facts.control import ControlTable
 from omidpy.opening import open_store
 from omidpy.storage.base import Store
 from omidpy.storage.handed import HandedStore, handed
-from omidpy.storage.sqlite.store import url_of
+from omidpy.storage.sqlite.reads import url_of
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkConf, SparkContext

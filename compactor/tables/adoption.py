@@ -5,10 +5,10 @@ it commits in one that is not ours we would neither see nor heal.
 
 Adopting hands cells to readers and to the compactor: what has neither a shadow cell nor a commit
 entry is then invisible, and goes at the next compaction.  So a table is read whole before it is
-marked (`census.py`).  Plain data gets shadow cells of its own (`conversion.py`); cells that nobody
-has decided about go only with the operator's consent.
+marked (`census.py`).  Plain data gets shadow cells of its own (`conversion.py`); undecided cells go
+only with the operator's consent.
 
-A table that is ours may have been written to since by somebody without transactions, or have got
+A table that is ours may have been written to since by a client without transactions, or have got
 another family.  Adopting it once more does for those what it does the first time.
 
 Omid's clients agree on how conflicts are detected by their settings alone, ours by an attribute of
@@ -16,18 +16,18 @@ the table.  So adopting records it: what the operator says, else what Omid does 
 Phoenix always goes by row, so that its tables take no other level (`base/schema/phoenix.py`).
 
 Between looking and adopting the table may be dropped, and another one made of its name, whose cells
-nobody has looked at.  So what is adopted is the incarnation that was read: each change names
+were not looked at.  So what is adopted is the incarnation that was read: each change names
 it, or looks right before where it cannot.  A table without one, Java's or the shell's, gets one
 before it is read if it is about to be adopted; a plan that was made without that can only tell
 whether the table looks the same still.
 
 The level of a table of ours changes while clients write it.  Between the two levels lies a fence,
-before which nobody is let in and behind which nobody comes who knows the earlier one:
+before which no client is let in and behind which none comes that knows the earlier one:
 
     ours by cell -> nobody's -> fence -> ours by row
 
 Another operator may adopt it meanwhile.  So each change names the level that was seen, and the last
-one the change of which it is the end: what somebody else has made of the table is left as it is.
+one the change of which it is the end: what another operator has made of the table is left as it is.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
 
 OMIDS_CONFLICT_LEVEL: Final = "cell"
-"""What Omid's `conflictAnalysisLevel` is where nobody set it."""
+"""What Omid's `conflictAnalysisLevel` is by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,7 +449,7 @@ def ignore(
     word = said_of(schema, read_ignored(control))
     which = incarnation(schema)
     if not which and store.capabilities.table_admin:
-        # Whoever drops this table and makes another one by the name has not been asked.
+        # The operator has consented to this table, and not to another one of its name.
         which = new_incarnation()
         unnamed = {INCARNATION_ATTRIBUTE: None}
         if not store.set_table_attributes(table, {INCARNATION_ATTRIBUTE: which}, only=unnamed):

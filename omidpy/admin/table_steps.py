@@ -127,7 +127,7 @@ class TableStep(Step):
 
     @abstractmethod
     def do(self, tools: TableTools) -> Answer:
-        """Do it."""
+        """Do what the step is named for, with what reaches the store and the oracle."""
 
 
 def tools_of(env: Any) -> TableTools | None:
@@ -147,7 +147,7 @@ class PlanCreation(TableStep):
     renewal: Renewal
 
     def do(self, tools: TableTools) -> Answer:
-        """Look."""
+        """Look whether the name is free, or has the table of an earlier try."""
         found = _schema(tools.store, self.table)
         if not (found is None or _is(found, self.renewal) or Makers(tools.store).is_ghost(found)):
             raise _taken(tools, self.table)
@@ -166,7 +166,7 @@ class PlanRemoval(TableStep):
     """The incarnation of the table that takes its place; empty: none does."""
 
     def do(self, tools: TableTools) -> Answer:
-        """Look."""
+        """Look which incarnation has the name; one that was not asked for stays."""
         schema = there(tools.store, self.table)
         check_ours(schema)
         which = incarnation(schema)
@@ -287,7 +287,7 @@ class ForgetClaims(TableStep):
 
 @step(version=1, namespace=NAMESPACE, retry=PATIENT)
 class Make(TableStep):
-    """Makes the table."""
+    """Makes the table, as the plan has it, unless it was made by an earlier try."""
 
     table: str
     renewal: Renewal

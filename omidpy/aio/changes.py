@@ -31,7 +31,7 @@ class ChangeFeed(AsyncIterator[Change]):
 
     @property
     def until(self) -> Timestamp | None:
-        """Where it ends."""
+        """The commit timestamp up to which they go; None before the first page."""
         return None if self._blocking is None else self._blocking.until
 
     def __aiter__(self) -> Self:

@@ -290,7 +290,7 @@ class Worker:
 
     @property
     def start_ts(self) -> Timestamp:
-        """The owner's transaction."""
+        """The start timestamp of the owner's transaction."""
         return self.blocking.start_ts
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 
 class Tracing(Protocol):
-    """Makes spans."""
+    """Makes spans of what a client does; see `omidpy.tracing`."""
 
     def span(self, name: str, **attributes: Any) -> AbstractContextManager[Any]:
         """Return a span for the length of a block, inside of what is current in its context."""

@@ -95,7 +95,7 @@ class PostCommitter(Protocol):
         ...
 
     def close(self) -> None:
-        """Drain and stop."""
+        """Finish what was submitted, then take nothing more."""
         ...
 
 
@@ -161,7 +161,7 @@ class SyncPostCommitter:
         self._completer = completer
 
     def submit(self, completion: Completion) -> None:
-        """Complete the transaction."""
+        """Complete the transaction in the caller's thread, before this returns."""
         self._completer.complete((completion,))
 
     def owes(self, start_ts: Timestamp) -> bool:

@@ -182,7 +182,7 @@ class TaskFile(io.RawIOBase):
 
 
 class Committer(ABC):
-    """One job's committer."""
+    """One job's committer, as its driver uses it."""
 
     name: str
     capabilities: Capabilities

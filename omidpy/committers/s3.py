@@ -30,7 +30,8 @@ from omidpy.committers.heads import deciding, delta, looking
 from omidpy.committers.heads.head import head_key
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.heads.standing import Standing
-from omidpy.committers.objects.store import Gone, NoBucket, ObjectStore
+from omidpy.committers.objects.answers import Gone, NoBucket
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.places import (
     LISTS,

@@ -78,7 +78,7 @@ Run = Callable[[Work, Callable[[int, int], None]], list[TaskMessage]]
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written."""
+    """Which files an export has written, and of which snapshot."""
 
     snapshot_ts: int
     """All that was committed before is in it."""
@@ -248,7 +248,7 @@ def _schema(codecs: Codecs | None) -> Any:
     if codecs is None:
         names = ("row", "family", "qualifier", "value")
         return pa.schema([*((name, pa.binary()) for name in names), ("commit_ts", pa.int64())])
-    from omidpy.tx.arrow import schema_of  # noqa: PLC0415 - needs pyarrow
+    from omidpy.tx.frames.arrow import schema_of  # noqa: PLC0415 - needs pyarrow
 
     return schema_of(pa, codecs)
 

@@ -86,7 +86,7 @@ class PartitionedWriter:
                 max(self._files.values(), key=lambda one: one.waiting_bytes).flush()
 
     def close(self) -> None:
-        """End every file."""
+        """End every file that is open, each with what it says of itself."""
         while self._files:
             self._files.popitem(last=False)[1].close()
 

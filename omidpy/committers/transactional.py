@@ -35,7 +35,8 @@ from omidpy.committers.contents import manifests
 from omidpy.committers.contents.manifests import PublishedFile
 from omidpy.committers.contents.state import Publication, Published
 from omidpy.committers.jobs import Job
-from omidpy.committers.objects.store import Gone, NoBucket, ObjectStore, Occupied
+from omidpy.committers.objects.answers import Gone, NoBucket, Occupied
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import SUCCESS, Folder, parse_folder
 from omidpy.committers.publishing import success
 from omidpy.committers.s3 import S3Committer

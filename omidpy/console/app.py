@@ -81,7 +81,7 @@ class Console:
     """How long a page waits for its parts."""
 
     def __post_init__(self) -> None:
-        """Know nobody yet."""
+        """Begin with nobody signed in."""
         self.loader = Loader(self.deadline_s)
         self.sessions = Sessions()
         self.proofs = Proofs()

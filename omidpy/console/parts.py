@@ -74,7 +74,7 @@ class _Run:
 
 
 class Loader:
-    """Loads parts."""
+    """Loads the parts of a page, and waits for all of them together at most so long."""
 
     def __init__(self, deadline_s: float = DEADLINE_S) -> None:
         """Wait at most so long for the parts of a page."""

@@ -117,7 +117,7 @@ class Sessions:
         return found[0]
 
     def end(self, number: str) -> None:
-        """Forget somebody."""
+        """Forget a person's session: its cookie opens nothing any more."""
         with self._lock:
             self._people.pop(_named(number), None)
 

@@ -171,7 +171,7 @@ class Catalog:
         self.forget(table.schema.name)
 
     def _clear_ghost(self, name: str) -> bool:
-        """Remove what is there for nobody; return whether the name may be free now."""
+        """Remove a ghost (`makers.py`); return whether the name may be free now."""
         try:
             found = self._store.schema(name)
         except NoSuchTable:
@@ -182,7 +182,7 @@ class Catalog:
         return True
 
     def forget(self, name: str) -> None:
-        """Remember nothing of a table that somebody has changed."""
+        """Remember nothing of a table that was changed."""
         self._layouts.pop(name, None)
 
     def drop(self, name: str, oracle: Oracle) -> None:

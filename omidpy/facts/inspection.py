@@ -61,7 +61,7 @@ class FoundCell:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What was found."""
+    """What a look at one transaction has found."""
 
     start_ts: Timestamp
     state: State

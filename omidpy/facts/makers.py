@@ -1,24 +1,24 @@
 """Which of those who make a table for one operation has made it?
 
-An operation draws the incarnation of the table that it makes.  Whoever carries it out may be
-stopped right before he makes it, and go on when the operation is long over, and the table that his
-successor has made was dropped, or written to.  No look before the call keeps him from it, and one
-behind it comes too late to take the table away again: somebody may have written to it.
+An operation draws the incarnation of the table that it makes.  Its runner may be stopped right
+before it makes the table, and go on when the operation is long over, and the table that the next
+runner has made was dropped, or written to.  No look before the call keeps it from that, and one
+behind it comes too late to take the table away again: a client may have written to it.
 
 So each try has a name of its own, its *maker*, which is an attribute of the table, and one row says
 for good whose table the incarnation is:
 
     made/<incarnation>    a maker; or `NOBODY`: the operation has ended without
 
-It is set once, by a condition.  Where a store makes a table in one with it, who comes too late is
-refused.  On HBase he makes a table whose maker is not the one that the row names: a *ghost*.  That
-one is there for nobody: who opens a table reads the row first, lists leave it out, and who makes
-the next table of its name removes it, by its incarnation and its maker.  Nothing that was
-acknowledged can be in it, since nobody has ever opened it: what clients remember of the table that
-had its name is from before a fence (`Catalog.layout_for`).
+It is set once, by a condition.  Where a store makes a table in one with it, a runner that comes too
+late is refused.  On HBase it makes a table whose maker is not the one that the row names: a
+*ghost*.  No client sees that: a client that opens a table reads the row first, lists leave it out,
+and the next one to make a table of its name removes it, by its incarnation and its maker.  Nothing
+that was acknowledged can be in it, since no client has ever opened it: what clients remember of the
+table that had its name is from before a fence (`Catalog.layout_for`).
 
-A table whose row is not set yet was made just now.  Whoever comes by sets it, before he writes to
-the table or drops it; so no other try can still become the one that counts.
+A table whose row is not set yet was made just now.  The first client to come by sets it, before it
+writes to the table or drops it; so no other try can still become the one that counts.
 
 Tables without a maker are what they are: those that clients make by a call of their own, Omid's,
 and those of earlier versions.  A copy that was restored from a snapshot has the maker that it had.
@@ -81,6 +81,7 @@ class Makers:
             return self._store.create_table(named, splits=splits, beside=claim)
         if self._control.read(_row(which)) is not None:
             return False
+        # A stop between the two makes a ghost of it: by then another try's name may be in the row.
         self._store.create_table(named, splits=splits)
         return self.settle(named)
 
@@ -98,7 +99,7 @@ class Makers:
             CorruptCell: whose table it is cannot be read.
 
         Cost: 1 get the first time where it was made for an operation on HBase, 1 conditional write
-        more if nobody has come by; else nothing.
+        more if no client has come by; else nothing.
         """
         which, own = incarnation(schema), maker(schema)
         if self._is_atomic or not own or (which, own) in self._seen:
@@ -117,19 +118,19 @@ class Makers:
         return True
 
     def give_up(self, which: str) -> bool:
-        """Let nobody make an incarnation any more.
+        """Let no runner make an incarnation any more.
 
         Returns:
             False: it was made.
         """
         found = self._name(which, NOBODY)
-        # Of what cannot be read nobody knows; but nobody makes it while that stands there.
+        # Of what cannot be read it is unknown; but no runner makes it while that stands there.
         return found == NOBODY or bool(_complaint(found))
 
     def ghosts(self, schemas: Iterable[TableSchema]) -> frozenset[str]:
-        """Return the names of those tables that are there for nobody.
+        """Return the names of those tables that are ghosts.
 
-        One of which that cannot be read is none: who opens it is told.
+        One of which that cannot be read is none: a client that opens it is told.
 
         Cost: 1 get where some were made for operations on HBase; else nothing.
         """
@@ -146,7 +147,7 @@ class Makers:
         )
 
     def is_ghost(self, schema: TableSchema) -> bool:
-        """Say whether a table is there for nobody.  Cost: as `ghosts`."""
+        """Say whether a table is a ghost.  Cost: as `ghosts`."""
         return schema.name in self.ghosts([schema])
 
     def is_unclear(self, schema: TableSchema) -> bool:
@@ -157,7 +158,7 @@ class Makers:
         return found is not None and bool(_complaint(found))
 
     def remove_ghost(self, schema: TableSchema) -> None:
-        """Remove a table that is there for nobody, so that its name is free.
+        """Remove a ghost, so that its name is free.
 
         Raises:
             TableExists: clients of Omid's, which know nothing of ghosts, have written to it.
@@ -175,6 +176,7 @@ class Makers:
         """Set a row that may be absent; return what it is then, for good."""
         row = _row(which)
         self._control.replace(row, None, own)
+        # Read back, whatever was answered: the name there is ours, or that of a faster runner.
         found = self._control.read(row)
         assert found is not None, "it was set, and is never removed"
         return found

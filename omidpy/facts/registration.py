@@ -63,7 +63,7 @@ class Stretch(msgspec.Struct, frozen=True):
 
     @property
     def key_range(self) -> KeyRange:
-        """The rows."""
+        """The rows of the control table in which they are registered."""
         return KeyRange(self.first, self.last + b"\x00")
 
     @property

@@ -5,10 +5,10 @@ range of keys.  It holds the lock when nobody before it stands in its way: a REA
 WRITEs, a WRITE for everything earlier, as far as the ranges overlap.  So whoever came first is
 served first, and a reader behind a waiting writer waits too.
 
-A lock belongs to an operation's id and to no process.  After a crash whoever runs the operation
-asks again, finds it in the queue, and holds what it held.  Locks end when they are released, and at
-the latest with their operation (F6): the executor releases what is left, and a sweep what belonged
-to operations that are finished or gone.
+A lock belongs to an operation's id and to no process.  After a crash the next runner of the
+operation asks again, finds it in the queue, and holds what it held.  Locks end when they are
+released, and at the latest with their operation (F6): the executor releases what is left, and a
+sweep what belonged to operations that are finished or gone.
 
     def ready(self, tx, env):
         return env.locks.write("accounts", tx.id)       # None, or how long to wait and for whom
@@ -18,8 +18,8 @@ late finds another content than it expects.  It goes with the last one in it, so
 name of a table nor the walk over all queues outlives those who lock; a new one counts from a
 number of its own.
 
-One that cannot be read is an obstacle of its own table: whoever wants a lock there waits and
-says for what, all other locks go on, and `omidpy fate repair` keeps what can be read of it.
+One that cannot be read is an obstacle of its own table: an operation that wants a lock there waits
+and says for what, all other locks go on, and `omidpy fate repair` keeps what can be read of it.
 
 Source: Accumulo's DistributedReadWriteLock with key ranges, in one node in place of one each.
 """
@@ -121,7 +121,7 @@ class LockState(NamedTuple):
 
 
 class UnreadableQueue(NamedTuple):
-    """A queue that nobody here can read; it is left alone."""
+    """A queue that this omidpy cannot read; it is left alone."""
 
     table: str
     raw: bytes
@@ -181,7 +181,7 @@ class Locks:
         return queues, unreadable
 
     def repair(self, queue: UnreadableQueue) -> bool:
-        """Keep the entries of a queue that can be read; False if somebody has changed it since."""
+        """Keep the entries of a queue that can be read; False if it was changed meanwhile."""
         left = Queue(new_count(), salvaged(queue.raw))
         return self._store.swap_lock_queue(queue.table, queue.raw, _encoded(left))
 
@@ -216,7 +216,8 @@ class Locks:
             raise UsageError(
                 f"no row of {table!r} is in {entry.key_range}; start must be below end"
             )
-        # Before the swap: one whose answer is lost may have taken the lock, which is given back.
+        # Before the swap: one whose answer is lost may have taken the lock, which is given back
+        # with the operation (F6).
         self._store.lock_users.add(entry.operation)
         try:
             queue = self._change(table, lambda queue: queue.with_entry(entry))
@@ -255,6 +256,7 @@ class Locks:
                     return changed
             except StorageUnavailable:
                 # The swap may have been made: the next read shows that, and nothing is left to do.
+                # If it comes late, it finds other content than it expects, and changes nothing.
                 failures += 1
                 if not brief(failures):
                     raise

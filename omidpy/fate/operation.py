@@ -205,7 +205,7 @@ def shortened(text: str) -> str:
 
 
 def failure_of(error: BaseException, *, step: str = "", phase: str = "") -> Failure:
-    """Describe an exception."""
+    """Describe an exception as it is stored with an operation: its type, and what it says."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

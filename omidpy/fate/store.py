@@ -100,7 +100,7 @@ class FateStore(ABC):
 
     @abstractmethod
     def remove_unreadable(self, operation_id: FateId) -> bool:
-        """Remove a record that nobody can read, and its key's mark; False if it can be read.
+        """Remove a record that cannot be read, and its key's mark; False if it can be.
 
         What changes meanwhile is not removed.
         """
@@ -343,7 +343,7 @@ class FateStore(ABC):
         )
 
     def insert_settled(self, operation: Operation) -> None:
-        """Insert a record whose id nobody else can have."""
+        """Insert a record whose id no other one can have."""
         is_there = self._settled(
             lambda: self.insert(operation),
             lambda: self.read(operation.id) is not None,
@@ -388,7 +388,7 @@ class FateStore(ABC):
 
 
 def new_reservation(worker: Member) -> Reservation:
-    """Return a reservation that nobody had before."""
+    """Return a reservation that no executor had before."""
     return Reservation(worker.id, uuid.uuid4().hex)
 
 

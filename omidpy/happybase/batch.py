@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from omidpy.happybase.columns import Text, as_bytes, specified, table_text, written
-from omidpy.happybase.session import Session
+from omidpy.happybase.session import PlainSession
 from omidpy.model import MAX_VERSION
 from omidpy.storage.hbase.native.cellblock import DELETE_COLUMN, DELETE_FAMILY
 from omidpy.storage.hbase.native.values import FSYNC_WAL, DeleteCell, PutCell, RowChange
@@ -21,7 +21,7 @@ class Target(Protocol):
     """A table."""
 
     name: bytes
-    connection: Session
+    connection: PlainSession
 
     def families(self) -> dict[bytes, dict[str, Any]]:
         """Return the settings of each family."""

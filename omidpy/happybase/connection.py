@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from omidpy.errors import ConfigError
 from omidpy.happybase import families as options_of
 from omidpy.happybase.columns import Text, as_bytes, table_text
-from omidpy.happybase.session import Session
+from omidpy.happybase.session import PlainSession
 from omidpy.happybase.table import Table
 from omidpy.storage.hbase.from_happybase import DirectConnection, Settings
 from omidpy.storage.hbase.native.address import SCHEMES
@@ -22,7 +22,7 @@ TRANSPORTS: Final = ("buffered", "framed")
 PROTOCOLS: Final = ("binary", "compact")
 
 
-class Connection(Session, DirectConnection):
+class Connection(PlainSession, DirectConnection):
     """HBase, as happybase's users know it.  Safe to share among threads, and after a fork.
 
     It differs from happybase's: there is no `client` or `transport`, errors are those of

@@ -10,7 +10,7 @@ from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.client import NativeClient
 
 
-class Session:
+class PlainSession:
     """Calls to one HBase.  Safe to share among threads, and after a fork."""
 
     def __init__(self, url: str) -> None:
@@ -61,7 +61,7 @@ class Session:
 
     @property
     def admin(self) -> Admin:
-        """Changes tables."""
+        """What makes, changes and drops tables."""
         return Admin(self.native.calls)
 
     def check_plain(self, name: bytes) -> None:

@@ -20,7 +20,7 @@ from omidpy.happybase.columns import (
     table_text,
     written,
 )
-from omidpy.happybase.session import Session
+from omidpy.happybase.session import PlainSession
 from omidpy.model import MAX_VERSION, Cell, KeyRange
 from omidpy.storage.hbase.native.scanning import Position, Scanner
 from omidpy.storage.hbase.native.values import ALL_VERSIONS, Get, Selection
@@ -31,7 +31,7 @@ Row = dict[bytes, Any]
 class Table:
     """A table; `Connection.table` gives it.  Safe to share among threads."""
 
-    def __init__(self, name: bytes, connection: Session) -> None:
+    def __init__(self, name: bytes, connection: PlainSession) -> None:
         """Name a table, with the prefix if it has one."""
         self.name = name
         self.connection = connection

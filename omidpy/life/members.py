@@ -155,7 +155,7 @@ class TableMember:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id under which it shows signs of life."""
         return self._id
 
     def beat(self) -> bool:

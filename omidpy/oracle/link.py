@@ -54,7 +54,7 @@ class LinkDown(Exception):
     """
 
     def __init__(self, reason: str, *, was_sent: bool, cause: OmidError | None = None) -> None:
-        """Keep what happened."""
+        """Keep why it ended, and whether the request had left."""
         super().__init__(reason)
         self.reason = reason
         self.was_sent = was_sent

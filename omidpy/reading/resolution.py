@@ -192,6 +192,8 @@ class CellResolver:
         """Cut requests so that one get answers each part with one view of every row."""
         if self._store.capabilities.multi_version_scan:
             return (requests,)
+        # Such a gateway reads several versions one after the other, so that a cell and its shadow
+        # cell would not be of one moment; of one version both come in one view.
         by_version: dict[int, list[ReadShadowCell]] = {}
         for request in requests:
             by_version.setdefault(request.cell.version, []).append(request)
@@ -229,6 +231,8 @@ class CellResolver:
             min_version=min(versions),
             max_version=max(versions) + 1,
         )
+        # From one view of each row: that a cell and its shadow cell both lack there is no moment
+        # between two reads, but a cell that was rolled back or collected (I9, I10).
         present = {cell[:4]: cell for cells in found for cell in cells}
         answers: list[tuple[ReadShadowCell, Timestamp | Absence | None]] = []
         for request in requests:
@@ -239,7 +243,7 @@ class CellResolver:
                 answers.append((request, None if cell[:4] in present else GONE))
                 continue
             commit_ts = decode_long(shadow.value, what=f"the shadow cell {shadow[:4]!r}")
-            if commit_ts != cell.version:
+            if commit_ts != cell.version:  # else it speaks for its own cell alone
                 self.cache.update({base(cell.version): commit_ts})
             answers.append((request, commit_ts))
         return answers

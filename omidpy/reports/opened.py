@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.format import check_format
 from omidpy.model import KeyRange
-from omidpy.storage.base import Row, Store
+from omidpy.storage.base import WHOLE_TABLE, Read, Row, Scan, Store
 
 
 def missing_tables(store: Store) -> list[str]:
@@ -46,14 +46,16 @@ class _NotSetUp:
         """On HBase it is made with the system tables."""
         return "none yet"
 
-    def get(self, table: str, rows: Sequence[bytes], **options: Any) -> list[Row]:
-        """Read rows."""
+    def get(self, table: str, rows: Sequence[bytes], **read: Unpack[Read]) -> list[Row]:
+        """Read rows; those of a table that is missing are empty."""
         if table in self._missing:
             return [[] for _ in rows]
-        return self._store.get(table, rows, **options)
+        return self._store.get(table, rows, **read)
 
-    def scan(self, table: str, *key_range: KeyRange, **options: Any) -> Iterator[list[Row]]:
-        """Read pages."""
+    def scan(
+        self, table: str, key_range: KeyRange = WHOLE_TABLE, **read: Unpack[Scan]
+    ) -> Iterator[list[Row]]:
+        """Read pages; of a table that is missing there are none."""
         if table in self._missing:
             return iter(())
-        return self._store.scan(table, *key_range, **options)
+        return self._store.scan(table, key_range, **read)

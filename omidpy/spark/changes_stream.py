@@ -90,7 +90,7 @@ _OPTIONS: Final = {
 }
 
 
-class Options:
+class ChangesOptions:
     """What a query says of its table."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -189,18 +189,18 @@ class ChangesSource(DataSource):
     def reader(self, schema: object) -> ChangesReader:
         """Return what reads a window once; it travels to executors."""
         del schema
-        return ChangesReader(Options(self.options))
+        return ChangesReader(ChangesOptions(self.options))
 
     def streamReader(self, schema: object) -> ChangesStreamReader:  # noqa: N802 - Spark's name
         """Return what reads one window after the other."""
         del schema
-        return ChangesStreamReader(Options(self.options))
+        return ChangesStreamReader(ChangesOptions(self.options))
 
 
 class ChangesReader(DataSourceReader):
     """One window."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ChangesOptions) -> None:
         """Plan it when Spark asks.
 
         Raises:
@@ -232,7 +232,7 @@ class ChangesReader(DataSourceReader):
 class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One query's view of a table: planned by the driver, read by tasks."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ChangesOptions) -> None:
         """Begin when Spark asks.
 
         Raises:
@@ -350,7 +350,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _tasks(
-    options: Options, tm: TransactionManager, since: int | None, until: int
+    options: ChangesOptions, tm: TransactionManager, since: int | None, until: int
 ) -> Sequence[Changes]:
     """Return a task for each region, those of one server apart from each other.
 
@@ -365,7 +365,7 @@ def _tasks(
     ]
 
 
-def _batches(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _batches(options: ChangesOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the changes of a region in Arrow's form, which Spark takes as it is."""
     assert isinstance(partition, Changes), "made by `partitions`"
     with options.connect(partition.sent) as tm:

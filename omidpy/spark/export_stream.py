@@ -45,7 +45,7 @@ OFFSET: Final = "commit_ts"
 TASKS: Final = 8
 
 
-class Options:
+class ExportOptions:
     """What a query says of its queue."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -94,13 +94,13 @@ class ExportSource(DataSource):
     def streamReader(self, schema: object) -> ExportReader:  # noqa: N802 - Spark's name
         """Return what reads; it travels to executors."""
         del schema
-        return ExportReader(Options(self.options))
+        return ExportReader(ExportOptions(self.options))
 
 
 class ExportReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One query's view of a queue: planned by the driver, read by tasks."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ExportOptions) -> None:
         self._options = options
         self._tm: TransactionManager | None = None
         self._possession: Possession | None = None

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 from omidpy.model import (
     MAX_VERSION,
@@ -38,6 +38,35 @@ CellFields: TypeAlias = tuple[bytes, bytes, int, bytes]
 
 WHOLE_TABLE: Final = KeyRange()
 """Every row of a table."""
+
+
+class Read(TypedDict, total=False):
+    """What of each row is read: what `Store.get` takes by name.
+
+    Stores and callers name each of them.  A store that passes reads on to another one takes them
+    together, as `**read: Unpack[Read]`, and hands them on as `**read`: what is not said, stays so.
+    """
+
+    columns: Sequence[ColumnSpec] | None
+    min_version: int
+    max_version: int
+    max_versions: int | None
+
+
+class Scan(Read, total=False):
+    """The same of `Store.scan`: in which order, and how many rows at once."""
+
+    reverse: bool
+    page_rows: int
+
+
+class Find(TypedDict, total=False):
+    """The same of `Store.find_cell`."""
+
+    prefix: bytes
+    columns: Sequence[ColumnSpec] | None
+    min_version: int
+    max_version: int
 
 
 class Put(NamedTuple):

@@ -18,19 +18,22 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar, Unpack
 
-from omidpy.model import MAX_VERSION, Cell, Column, ColumnSpec, KeyRange, TableSchema
+from omidpy.model import Cell, Column, KeyRange, TableSchema
 from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
     CellGroup,
     Condition,
     Entries,
+    Find,
     GuardedMutation,
     ProcessLock,
+    Read,
     Row,
     RowMutation,
+    Scan,
     Store,
     singly,
 )
@@ -202,77 +205,24 @@ class FaultyStore:
         """Pass on; see `Store`."""
         self._call("merge_regions", lambda: self.store.merge_regions(table, at), tables=[table])
 
-    def get(
-        self,
-        table: str,
-        rows: Sequence[bytes],
-        *,
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-        max_versions: int | None = None,
-    ) -> list[Row]:
+    def get(self, table: str, rows: Sequence[bytes], **read: Unpack[Read]) -> list[Row]:
         """Pass on; see `Store`."""
         return self._call(
-            "get",
-            lambda: self.store.get(
-                table,
-                rows,
-                columns=columns,
-                min_version=min_version,
-                max_version=max_version,
-                max_versions=max_versions,
-            ),
-            tables=[table],
-            rows=rows,
+            "get", lambda: self.store.get(table, rows, **read), tables=[table], rows=rows
         )
 
     def scan(
-        self,
-        table: str,
-        key_range: KeyRange = WHOLE_TABLE,
-        *,
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-        max_versions: int | None = None,
-        reverse: bool = False,
-        page_rows: int = 1000,
+        self, table: str, key_range: KeyRange = WHOLE_TABLE, **read: Unpack[Scan]
     ) -> Iterator[list[Row]]:
         """Pass on, each page a call; see `Store`."""
-        pages = self.store.scan(
-            table,
-            key_range,
-            columns=columns,
-            min_version=min_version,
-            max_version=max_version,
-            max_versions=max_versions,
-            reverse=reverse,
-            page_rows=page_rows,
-        )
+        pages = self.store.scan(table, key_range, **read)
         while (page := self._call("scan", lambda: next(pages, None), tables=[table])) is not None:
             yield page
 
-    def find_cell(
-        self,
-        table: str,
-        *,
-        prefix: bytes = b"",
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-    ) -> Cell | None:
+    def find_cell(self, table: str, **sought: Unpack[Find]) -> Cell | None:
         """Pass on; see `Store`."""
         return self._call(
-            "find_cell",
-            lambda: self.store.find_cell(
-                table,
-                prefix=prefix,
-                columns=columns,
-                min_version=min_version,
-                max_version=max_version,
-            ),
-            tables=[table],
+            "find_cell", lambda: self.store.find_cell(table, **sought), tables=[table]
         )
 
     def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:

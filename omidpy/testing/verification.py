@@ -54,7 +54,7 @@ _POST_COMMIT_MODES: Final = ("async", "sync", "none")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to run."""
+    """What a verification runs: which workload, by how many clients, for how long."""
 
     store: str
     tso: str | None = None

@@ -19,7 +19,7 @@ C = TypeVar("C", bound=Callable[..., object])
 
 
 class _Registered(NamedTuple, Generic[C]):
-    """A callback."""
+    """A callback, and where among the savepoints it was registered."""
 
     call: C
     depth: int

@@ -14,7 +14,7 @@ class PublishedFile(Protocol):
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The address of the file."""
         ...
 
     @property
@@ -24,7 +24,7 @@ class PublishedFile(Protocol):
 
     @property
     def length(self) -> int:
-        """Bytes."""
+        """How many bytes it has."""
         ...
 
     @property
@@ -89,12 +89,12 @@ class Publication(Protocol):
 
     @property
     def destination(self) -> str:
-        """Where it belongs."""
+        """The folder that its files belong to."""
         ...
 
     @property
     def files(self) -> Sequence[PublishedFile]:
-        """The files."""
+        """The files that it adds to the destination, in the order of their addresses."""
         ...
 
 

@@ -28,10 +28,9 @@ from omidpy.errors import UsageError
 from omidpy.facts.layout import TableLayout
 from omidpy.model import Cell, ColumnSpec, KeyRange
 from omidpy.reading.visibility import NOTHING, SeenRow, VisibleCell, VisibleRow, cells_of
-from omidpy.tx.arrow import DEFAULT_BATCH_ROWS as DEFAULT_ARROW_ROWS
-from omidpy.tx.arrow import check_codecs, record_batches
 from omidpy.tx.batch import Batch
 from omidpy.tx.counters import Counters
+from omidpy.tx.frames.asked import DEFAULT_BATCH_ROWS as DEFAULT_ARROW_ROWS
 from omidpy.tx.frames.table import Frames
 from omidpy.tx.writes.table_writes import TableWrites
 
@@ -291,6 +290,8 @@ class TransactionalTable(Counters, Frames):
             CorruptCell: a value that its codec cannot read, named by row and column.
             ConfigError: pyarrow is not installed.
         """
+        from omidpy.tx.frames.arrow import check_codecs, record_batches  # noqa: PLC0415 - few read so
+
         check_count("batch_rows", batch_rows)
         checked = check_codecs(codecs)
         key_range = scan_range(row_start, row_stop, row_prefix, reverse=reverse)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import inf
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from omidpy.base.callers.alone import Alone
 from omidpy.base.callers.blocks import Block, exit_of_block
@@ -55,10 +55,6 @@ from omidpy.reading.snapshot import Snapshot
 from omidpy.tx.callbacks import Callbacks
 from omidpy.tx.keys import COLUMN, USED, check_key, find_use, key_row, open_keys, used_before
 from omidpy.tx.ordinals import Adding, Ordinals
-from omidpy.tx.parts.owner import Parts
-from omidpy.tx.parts.status import RegisteredPart
-from omidpy.tx.parts.tokens import decode_part, decode_token, part_digest
-from omidpy.tx.parts.worker import Worker
 from omidpy.tx.publishing import Publication, Published
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
@@ -66,6 +62,11 @@ from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteB
 from omidpy.tx.writes.savepoint import Savepoint
 from omidpy.tx.writes.table_writes import are_indexes_minded
 from omidpy.wire.frames import MAX_COMMIT_NUMBERS
+
+if TYPE_CHECKING:
+    from omidpy.tx.parts.owner import Parts
+    from omidpy.tx.parts.status import RegisteredPart
+    from omidpy.tx.parts.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +144,9 @@ class Transaction(Alone):
         Raises:
             UsageError: the token is none of this store, or its owner wrote cells of its own.
         """
+        from omidpy.tx.parts.owner import Parts  # noqa: PLC0415 - few share one
+        from omidpy.tx.parts.tokens import decode_token  # noqa: PLC0415 - few share one
+
         known = decode_token(token, store_id=session.store.store_id)
         begun = Begun(Timestamp(known.start_ts), epoch=Timestamp(known.epoch))
         fenced_ts = None if known.fenced is None else Timestamp(known.fenced)
@@ -469,6 +473,8 @@ class Transaction(Alone):
         self._check_no_savepoint()
         self._flush()
         if self._parts is None:
+            from omidpy.tx.parts.owner import Parts  # noqa: PLC0415 - few share one
+
             self._parts = Parts(self._session.store, self.start_ts, self._buffer, self._layout)
         return self._parts.token(self._snapshot.epoch, fenced=self._fenced_ts)
 
@@ -489,6 +495,8 @@ class Transaction(Alone):
 
         Cost: 1 get, unless the worker had finished when another part was merged.
         """
+        from omidpy.tx.parts.tokens import decode_part, part_digest  # noqa: PLC0415 - few share one
+
         self.check_writable()
         store_id = self._session.store.store_id
         decoded = decode_part(part, store_id=store_id, start_ts=self.start_ts)
@@ -516,6 +524,8 @@ class Transaction(Alone):
         Raises:
             UsageError: its part was merged already, or no token was taken.
         """
+        from omidpy.tx.parts.worker import Worker  # noqa: PLC0415 - few share one
+
         self.check_writable()
         parts = self._opened_parts()
         worker_id = worker.worker_id if isinstance(worker, Worker) else worker

@@ -27,7 +27,8 @@ from omidpy.facts.watermarks import Watermarks
 from omidpy.model import FamilySchema, TableSchema, Timestamp
 from omidpy.opening import open_store
 from omidpy.storage.base import Put, RowMutation
-from omidpy.storage.sqlite.store import SqliteStore, url_of
+from omidpy.storage.sqlite.reads import url_of
+from omidpy.storage.sqlite.store import SqliteStore
 from tests.machines.cells import World
 from tests.machines.documents import environment
 

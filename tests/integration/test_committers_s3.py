@@ -14,8 +14,9 @@ import pytest
 
 from omidpy import committers
 from omidpy.committers.heads import plan as plans
+from omidpy.committers.objects.answers import Refused
 from omidpy.committers.objects.client import StoreOptions
-from omidpy.committers.objects.store import ObjectStore, Refused
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.objects.uploads import Sender
 from omidpy.committers.places import Folder
 from omidpy.committers.publishing import ending

@@ -21,11 +21,11 @@ from compactor.tables.ownership import set_ignored
 from omidpy.base.installation import install_hint
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
-from omidpy.cli.store.doctor import clock_finding
-from omidpy.cli.store.findings import ClockFinding, Health
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
 from omidpy.model import FamilySchema, TableSchema
+from omidpy.reports.health.checks import clock_finding
+from omidpy.reports.health.findings import ClockFinding, Health
 from omidpy.storage.hbase import probe
 from omidpy.storage.hbase.address import parse_address
 from omidpy.storage.hbase.native import inspection

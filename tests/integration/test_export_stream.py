@@ -136,7 +136,7 @@ def test_each_entry_is_in_one_batch_though_the_driver_is_killed(
 )
 def test_what_a_query_lacks_is_named(options: dict[str, str], message: str) -> None:
     """Before Spark is asked for anything; option names have no case there."""
-    from omidpy.spark.export_stream import Options
+    from omidpy.spark.export_stream import ExportOptions
 
     with pytest.raises(UsageError, match=message):
-        Options(options)
+        ExportOptions(options)

@@ -20,7 +20,7 @@ from omidpy.errors import ConfigError, CorruptCell, StorageUnavailable
 from omidpy.fate import Done, Fate, Status, Step, ZooKeeperFateStore, step
 from omidpy.fate.operation import Operation, Unreadable
 from omidpy.fate.step import Answer, StepContext
-from omidpy.fate.zookeeper.session import Session
+from omidpy.fate.zookeeper.session import ZooKeeperSession
 from omidpy.testing.fate.basics import an_operation
 from omidpy.testing.fate.submissions import KEY, keyed
 from tests.machines.hbase import HBase
@@ -64,7 +64,7 @@ def fates(hbase: HBase, path: str) -> Iterator[ZooKeeperFateStore]:
     store.close()
 
 
-def tree(session: Session, path: str) -> dict[str, bytes]:
+def tree(session: ZooKeeperSession, path: str) -> dict[str, bytes]:
     """Return what is below a path."""
     found = {}
     for name in session.children(path):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import omidpy
-from omidpy.cli.store.doctor import check_gateways
 from omidpy.errors import ConfigError, StorageUnavailable
+from omidpy.reports.health.checks import check_gateways
 from omidpy.storage.hbase.address import parse_address
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase

@@ -15,7 +15,7 @@ from tests.integration.test_oracle_server import SETTINGS, Client, Running, run,
 from tso.core import slices as slices_module
 from tso.core.slices import LongRequest
 from tso.serving import connection as connection_module
-from tso.serving.server import SLICED_S
+from tso.serving.slicing import SLICED_S
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +35,7 @@ async def _send_heavy(running: Running, client: Client, *, is_retry: bool = Fals
     """Send a heavy commit, and wait until it is under way."""
     start_ts = await client.begin()
     client.send(CommitRequest(start_ts, CELLS, (), is_retry))
-    await until(lambda: bool(running.server._long))
+    await until(lambda: bool(running.server._slicing._long))
     return start_ts
 
 
@@ -49,7 +49,7 @@ def test_others_are_served_between_the_slices_of_a_heavy_request() -> None:
         other_ts = await other.begin()
         loader.send(CommitRequest(other_ts, (CellId(-1),)))
         count = 0
-        while running.server._long:
+        while running.server._slicing._long:
             assert connection.buffered_bytes > 3 * len(CELLS)
             assert connection._is_paused
             mine = await other.begin()
@@ -102,7 +102,7 @@ def test_a_commit_in_between_is_not_overwritten_unseen() -> None:
         await _send_heavy(running, loader)
         other.send(CommitRequest(await other.begin(), (CELLS[0],)))
         assert await other.receive()
-        assert running.server._long
+        assert running.server._slicing._long
         answer = await loader.receive()
         assert isinstance(answer, CommitResponse)
         assert (answer.commit_ts, answer.conflicts) == (None, (CELLS[0],))
@@ -119,7 +119,7 @@ def test_who_is_hung_up_on_between_two_slices_leaves_nothing_behind() -> None:
         # A client that hangs up itself is not noticed while it is not read from.
         next(one for one in running.server._connections if one._long_bytes).abort("it must go")
         await until(lambda: len(running.server._connections) == 1)
-        assert not running.server._long
+        assert not running.server._slicing._long
         assert not running.server.buffered_bytes
         before = running.machine._engine.remembered_cell_count
         await _send_heavy(running, other)
@@ -173,7 +173,7 @@ def test_a_heavy_request_that_is_no_commit_ends_its_connection(kind: str) -> Non
         changed = payload[:-1] + b"\x80" if kind == "damaged" else b"\x0a" + payload[1:]
         client.writer.write(frame(changed))
         assert await client.receive() is None
-        assert not running.server._long
+        assert not running.server._slicing._long
         other = await running.connect()
         assert await other.begin()
 
@@ -191,7 +191,7 @@ def test_a_heavy_request_without_a_handshake_is_not_read(monkeypatch: pytest.Mon
         connection.data_received(frame_request(CommitRequest(Timestamp(50), CELLS)))
         assert await client.receive() is None
         assert not read
-        assert not running.server._long
+        assert not running.server._slicing._long
 
     run(test)
 
@@ -238,7 +238,7 @@ def test_a_heavy_request_that_lasts_gets_more_of_each_turn() -> None:
     async def test(running: Running) -> None:
         loader = await running.connect()
         counts: list[int] = []
-        original = running.server._go_on
+        original = running.server._slicing._go_on
 
         def go_on(
             connection: connection_module.Connection, request: LongRequest, slice_count: int
@@ -247,7 +247,7 @@ def test_a_heavy_request_that_lasts_gets_more_of_each_turn() -> None:
             running.clock.advance(SLICED_S / 8)
             return original(connection, request, slice_count)
 
-        running.server._go_on = go_on  # type: ignore[method-assign]
+        running.server._slicing._go_on = go_on  # type: ignore[method-assign]
         for _ in range(2):
             first = len(counts)
             await _send_heavy(running, loader)

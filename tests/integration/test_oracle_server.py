@@ -56,7 +56,7 @@ from tso.serving import connection as connection_module
 from tso.serving import server as server_module
 from tso.serving.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
 from tso.serving.conversation import Conversation, share_of_address
-from tso.serving.flushing import Worker
+from tso.serving.flushing import FlushThread
 from tso.serving.server import ASKS_S, MAX_TURN_WORK, OracleServer
 from tso.serving.tls import ServerTls, TlsSettings
 
@@ -165,7 +165,7 @@ async def running(
             capabilities=PeerCapabilities(epoch=Timestamp(0)),
             clock=clock,
             metrics=NO_METRICS,
-            worker=Worker(asyncio.get_running_loop(), executor),
+            worker=FlushThread(asyncio.get_running_loop(), executor),
             tls=tls,
         )
         bound = socket.create_server(("127.0.0.1", 0))

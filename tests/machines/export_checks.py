@@ -11,7 +11,7 @@ from omidpy.errors import NoSuchQueue, QueueFull, TransactionAborted
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import TransactionStatus
 from omidpy.recipes.export_queue import Batch, ExportQueue, Poison, TransactionalExporter
-from omidpy.recipes.export_queue.entries.ordering import Found, Position, Window
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position, Window
 from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import QUEUE, STEPS, Scene
@@ -210,7 +210,7 @@ def an_entry_outlives_the_pruning_of_its_commit() -> None:
 def a_window_waits_for_what_overlaps() -> None:
     """X1: begun later and committed earlier, an entry leaves first though it is read last."""
     found = [
-        Found(Position(commit_ts, b""), start_ts, b"%d" % start_ts, b"", 1)
+        FoundEntry(Position(commit_ts, b""), start_ts, b"%d" % start_ts, b"", 1)
         for start_ts, commit_ts in ((100, 1000), (200, 300), (400, 500))
     ]
     window = Window(iter(found))

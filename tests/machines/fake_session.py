@@ -1,6 +1,7 @@
 """Sessions with an ensemble in this process, for stores of operations.
 
-It means what `omidpy.fate.zookeeper.session.Session` means; the contract of stores asks both.
+It means what `omidpy.fate.zookeeper.session.ZooKeeperSession` means; the contract of stores asks
+both.
 """
 
 from __future__ import annotations
@@ -60,23 +61,23 @@ class FakeSession:
 
     @property
     def timeout_s(self) -> float:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
         return self.address.timeout_s
 
     @property
     def session_id(self) -> int | None:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
         return self.real_id if self.is_known else None
 
     def sync(self) -> None:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
 
     def read(self, path: str) -> Znode | None:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
         return self.read_each([path])[0]
 
     def read_each(self, paths: Sequence[str]) -> list[Znode | None]:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
         self.calls["read"] += len(paths)
         self.read_paths += paths
         with self.ensemble.mutex:
@@ -84,7 +85,7 @@ class FakeSession:
             return [None if node is None else Znode(node.data, node.version) for node in nodes]
 
     def children(self, path: str, watch: Callable[[object], None] | None = None) -> list[str]:
-        """See `Session`; it never calls `watch`."""
+        """See `ZooKeeperSession`; it never calls `watch`."""
         del watch
         with self.ensemble.mutex:
             below = [one for one in self.ensemble.nodes if one.startswith(f"{path}/")]
@@ -93,7 +94,7 @@ class FakeSession:
         return found
 
     def change(self, changes: Sequence[Change]) -> bool:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
         self.calls["change"] += 1
         with self.ensemble.mutex:
             nodes = {path: Node(**vars(node)) for path, node in self.ensemble.nodes.items()}
@@ -120,14 +121,14 @@ class FakeSession:
         return True
 
     def make(self, path: str) -> None:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
         parts = path.strip("/").split("/")
         with self.ensemble.mutex:
             for number in range(1, len(parts) + 1):
                 self.ensemble.nodes.setdefault("/" + "/".join(parts[:number]), Node(b""))
 
     def create(self, path: str, data: bytes, *, is_ephemeral: bool = False) -> bool:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
         with self.ensemble.mutex:
             if path in self.ensemble.nodes:
                 return False
@@ -136,12 +137,12 @@ class FakeSession:
         return True
 
     def owner_of(self, path: str) -> int | None:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
         node = self.ensemble.nodes.get(path)
         return None if node is None else node.owner
 
     def close(self) -> None:
-        """See `Session`."""
+        """See `ZooKeeperSession`."""
         with self.ensemble.mutex:
             self.ensemble.end(self.real_id)
 

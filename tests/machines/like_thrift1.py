@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 from omidpy.base.tables import is_system_table
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.model import MAX_VERSION, Column, ColumnSpec, KeyRange
+from omidpy.model import MAX_VERSION, Column, KeyRange
 from omidpy.storage import rules
 from omidpy.storage.base import (
     WHOLE_TABLE,
     Capabilities,
     Condition,
+    Read,
     Row,
     RowMutation,
+    Scan,
 )
 from omidpy.storage.memory import MemoryStore
 from tests.machines.like_thrift2 import LikeThrift2
@@ -46,55 +49,22 @@ class LikeThrift1(LikeThrift2):
         )
 
     def scan(
-        self,
-        table: str,
-        key_range: KeyRange = WHOLE_TABLE,
-        *,
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-        max_versions: int | None = None,
-        reverse: bool = False,
-        page_rows: int = 1000,
+        self, table: str, key_range: KeyRange = WHOLE_TABLE, **read: Unpack[Scan]
     ) -> Iterator[list[Row]]:
         """Yield the newest version of each column."""
-        rules.check_bounds(min_version, max_version, max_versions)
-        if max_versions != 1 and max_version - min_version > 1:
+        if _wants_older(read):
             raise UsageError(f"a scan of {table!r} needs max_versions=1")
-        return super().scan(
-            table,
-            key_range,
-            columns=columns,
-            min_version=min_version,
-            max_version=max_version,
-            max_versions=1,
-            reverse=reverse,
-            page_rows=page_rows,
-        )
+        read["max_versions"] = 1
+        return super().scan(table, key_range, **read)
 
-    def get(
-        self,
-        table: str,
-        rows: Sequence[bytes],
-        *,
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-        max_versions: int | None = None,
-    ) -> list[Row]:
+    def get(self, table: str, rows: Sequence[bytes], **read: Unpack[Read]) -> list[Row]:
         """Read rows; older versions column by column."""
-        rules.check_bounds(min_version, max_version, max_versions)
-        found = super().get(
-            table,
-            rows,
-            columns=columns,
-            min_version=min_version,
-            max_version=max_version,
-            max_versions=1,
-        )
-        if max_versions == 1 or max_version - min_version <= 1:
+        wants_older, limit = _wants_older(read), read.get("max_versions")
+        read["max_versions"] = 1
+        found = super().get(table, rows, **read)
+        if not wants_older:
             return found
-        return [self._older(table, row, min_version, max_versions) for row in found]
+        return [self._older(table, row, read.get("min_version", 0), limit) for row in found]
 
     def _older(self, table: str, newest: Row, min_version: int, max_versions: int | None) -> Row:
         row: Row = []
@@ -138,3 +108,11 @@ class LikeThrift1(LikeThrift2):
         if table != COMMIT_TABLE or expected is not None or mutation.deletes:
             raise UsageError(f"this change of {table!r} cannot be checked")
         return super().check_and_mutate(table, row, column, expected, mutation, durable=durable)
+
+
+def _wants_older(read: Read) -> bool:
+    """Say whether a read asks for more than the newest version of each column."""
+    low, high = read.get("min_version", 0), read.get("max_version", MAX_VERSION)
+    count = read.get("max_versions")
+    rules.check_bounds(low, high, count)
+    return count != 1 and high - low > 1

@@ -22,7 +22,7 @@ from omidpy.recipes.export_queue.delivery import bucket as delivery
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.crew import Crew
 from omidpy.recipes.export_queue.entries import acknowledgement, ordering
-from omidpy.recipes.export_queue.entries.ordering import Found, Position, Window
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position, Window
 from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Definition, Raw
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import Batch
@@ -38,7 +38,7 @@ Variant = Callable[[pytest.MonkeyPatch], None]
 def removes_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X5: all rows between the first and the last one that was delivered."""
 
-    def removals(self: Delivery, found: Sequence[Found]) -> list[RowMutation]:
+    def removals(self: Delivery, found: Sequence[FoundEntry]) -> list[RowMutation]:
         rows = [one.row for one in found]
         between = KeyRange(min(rows), max(rows) + b"\0")
         return [
@@ -68,7 +68,7 @@ def cursor_on_start_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break the order: that of beginnings, as in Fluo and in outboxes with ascending ids."""
     log = View.log
 
-    def by_start(self: View, bucket: int, **bounds: Any) -> Iterator[Found]:
+    def by_start(self: View, bucket: int, **bounds: Any) -> Iterator[FoundEntry]:
         for found in log(self, bucket, **bounds):
             yield found._replace(position=Position(found.start_ts, found.position.ordinal))
 
@@ -84,7 +84,7 @@ def removes_before_it_delivers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X6."""
     whole = Delivery._with_contents
 
-    def taken_out(self: Delivery, batch: Sequence[Found], view: View) -> list[Found]:
+    def taken_out(self: Delivery, batch: Sequence[FoundEntry], view: View) -> list[FoundEntry]:
         found = whole(self, batch, view)
         acknowledgement.remove(self._tm.store, self._in_store, found)
         return found
@@ -202,7 +202,7 @@ def undoes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forgets_what_waits_in_the_old_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Break X7: switches as soon as the new buckets are open."""
-    monkeypatch.setattr(rebucketing, "_waiting", lambda *_: "")
+    monkeypatch.setattr(rebucketing, "waiting", lambda *_: "")
 
 
 def adds_by_what_it_once_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
 from omidpy.storage import memory
-from omidpy.storage.sqlite import store
+from omidpy.storage.sqlite import reads
 from omidpy.storage.sqlite.file import Database
 from omidpy.storage.sqlite.handle import Handle
 from omidpy.storage.sqlite.lock import FairLock, _Place
@@ -92,7 +92,7 @@ def test_a_transaction_of_sqlite_that_begins_before_its_try(
         finally:
             file._idle.append(reader)
 
-    monkeypatch.setattr(store, "in_one_view", in_one_view)
+    monkeypatch.setattr(reads, "in_one_view", in_one_view)
     monkeypatch.setattr(Handle, "run", run)
     monkeypatch.setattr(Database, "read", read)
     with a_file(deadline_s=SOON_S) as file:

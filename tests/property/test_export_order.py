@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.recipes.export_queue.entries.ordering import BEGINNING, Found, Position, Window
+from omidpy.recipes.export_queue.entries.ordering import BEGINNING, FoundEntry, Position, Window
 
 Step = tuple[str, int, int]
 
@@ -33,8 +33,8 @@ class World:
 
     keeps: bool
     now_ts: int = 0
-    running: list[list[Found]] = field(default_factory=list)
-    rows: list[Found] = field(default_factory=list)
+    running: list[list[FoundEntry]] = field(default_factory=list)
+    rows: list[FoundEntry] = field(default_factory=list)
     committed: list[Position] = field(default_factory=list)
     delivered: list[Position] = field(default_factory=list)
     cursor: Position = BEGINNING
@@ -50,7 +50,7 @@ class World:
         start_ts = self.tick()
         self.running.append(
             [
-                Found(Position(0, bytes((n,))), start_ts, b"%d-%d" % (start_ts, n), b"v", 1)
+                FoundEntry(Position(0, bytes((n,))), start_ts, b"%d-%d" % (start_ts, n), b"v", 1)
                 for n in range(entry_count)
             ]
         )
@@ -114,11 +114,11 @@ def test_a_window_holds_no_more_than_was_in_flight(
     """A backlog of any length is read in the memory of its concurrency."""
     starts = sorted({start for start, _ in spans})
     found = [
-        Found(Position(start * 100 + span, b""), start * 100, b"%d" % start, b"v", 10)
+        FoundEntry(Position(start * 100 + span, b""), start * 100, b"%d" % start, b"v", 10)
         for start, (_, span) in zip(starts, spans, strict=False)
     ]
     window = Window(iter(found))
-    taken: list[Found] = []
+    taken: list[FoundEntry] = []
     while batch := window.take(buffer_bytes=buffer_bytes):
         assert sum(one.size_bytes for one in batch) <= max(buffer_bytes, 10)
         assert len(window._waiting) <= 1, "none of these overlaps with another"

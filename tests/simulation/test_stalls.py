@@ -138,7 +138,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ),
     ZOOKEEPER: (
         "omidpy/fate/zookeeper/queues.py ZooKeeperQueues.swap change",
-        "omidpy/fate/zookeeper/session.py Session._change delete",
+        "omidpy/fate/zookeeper/session.py ZooKeeperSession._change delete",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore._make_path change",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore._make_path make",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.claim_key change",
@@ -151,7 +151,8 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/fate/zookeeper/members.py EphemeralMember.retire change",
     ),
     QUEUES: (
-        "omidpy/facts/control.py ControlTable.replace_and replace",
+        "omidpy/facts/control.py ControlTable.replace_and replace_own",
+        "omidpy/facts/control.py ControlTable.replace_own replace",
         "omidpy/facts/control.py ControlTable.replace_and write",
         "omidpy/facts/control.py ControlTable.replace_and write_guarded",
     ),

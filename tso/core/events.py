@@ -78,7 +78,7 @@ class Left(NamedTuple, Generic[Ticket]):
 
 
 class Ticked(NamedTuple):
-    """Time has passed."""
+    """Time has passed, and nothing else happened."""
 
     now: Now
 
@@ -168,7 +168,7 @@ class Commits(Sequence[tuple[int, int]]):
         """The same, one behind the other; whether there are any costs least to ask of these."""
 
     def add(self, start_ts: int, commit_ts: int) -> None:
-        """Add a pair."""
+        """Add the start and the commit timestamp of a commit."""
         self.numbers.extend((start_ts, commit_ts))
 
     def add_bytes(self, entries: bytes | bytearray) -> None:

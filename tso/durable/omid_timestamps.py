@@ -35,7 +35,7 @@ from omidpy.storage.base import Store
 logger = logging.getLogger(__name__)
 
 
-class Found(NamedTuple):
+class FoundTimestamp(NamedTuple):
     """A timestamp that was issued, and where it was found."""
 
     timestamp: int
@@ -69,7 +69,7 @@ def initial_ceiling(store: Store, chosen: int | None, *, now_ts: int) -> Timesta
             "instead, where they are found"
         )
     if trace is not None:
-        newest = max(_all_found(store), default=Found(0, "nothing"))
+        newest = max(_all_found(store), default=FoundTimestamp(0, "nothing"))
         if newest.timestamp >= chosen:
             raise ConfigError(
                 f"--initial-timestamp {chosen} is not above every timestamp of {store.url}: "
@@ -79,7 +79,7 @@ def initial_ceiling(store: Store, chosen: int | None, *, now_ts: int) -> Timesta
     return Timestamp(-(-chosen // TIMESTAMP_STEP) * TIMESTAMP_STEP)
 
 
-def newest_trace(store: Store) -> Found | None:
+def newest_trace(store: Store) -> FoundTimestamp | None:
     """Return a sign that an oracle has served the store; None if there is none.
 
     Omid writes its low watermark when it starts, so that its commit table is never empty again.
@@ -88,29 +88,31 @@ def newest_trace(store: Store) -> Found | None:
     found = (commits.newest_in(bucket) for bucket in buckets(MAX_VERSION))
     newest = max((row.start_ts for row in found if row is not None), default=None)
     if newest is not None:
-        return Found(newest, f"the newest entry of {COMMIT_TABLE} began at {newest}")
+        return FoundTimestamp(newest, f"the newest entry of {COMMIT_TABLE} began at {newest}")
     if commits.has_rows():
-        return Found(0, f"{COMMIT_TABLE} holds its low watermark")
+        return FoundTimestamp(0, f"{COMMIT_TABLE} holds its low watermark")
     for schema in store.tables():
         if transactional_families(schema) and not is_system_table(schema.name):
             for _ in store.scan(schema.name, page_rows=1):
-                return Found(0, f"the transactional table {schema.name} has cells")
+                return FoundTimestamp(0, f"the transactional table {schema.name} has cells")
     return None
 
 
-def _all_found(store: Store) -> Iterator[Found]:
+def _all_found(store: Store) -> Iterator[FoundTimestamp]:
     """Yield the newest timestamp of the commit table and of every transactional table."""
     newest = 0
     for page in CommitTable(store).scan():
         for row in page:
             commit_ts = row.entry if isinstance(row.entry, int) else 0
             newest = max(newest, row.start_ts, commit_ts)
-    yield Found(newest, COMMIT_TABLE)
-    yield Found(read_java_low_watermark(store), f"the low watermark's row in {COMMIT_TABLE}")
+    yield FoundTimestamp(newest, COMMIT_TABLE)
+    yield FoundTimestamp(
+        read_java_low_watermark(store), f"the low watermark's row in {COMMIT_TABLE}"
+    )
     for schema in store.tables():
         if _has_transactions(store, schema):
             logger.info("reading the table %s for its newest timestamp", schema.name)
-            yield Found(_newest_in(store, schema.name), f"the table {schema.name}")
+            yield FoundTimestamp(_newest_in(store, schema.name), f"the table {schema.name}")
 
 
 def _has_transactions(store: Store, schema: TableSchema) -> bool:

@@ -97,7 +97,7 @@ class ZooKeeperLease:
 
     @property
     def vouched_until_s(self) -> float:
-        """Monotonic time until which nobody else can have taken either over."""
+        """Monotonic time until which no other oracle can have taken either over."""
         return min(self._own.vouched_until_s, self._renewed_s + self._period_s)
 
     # -- taking it -----------------------------------------------------------------------------
@@ -119,7 +119,9 @@ class ZooKeeperLease:
             return record_holder
         if holder is not None:
             return holder
-        now_s = self._clock.monotonic_s()
+        now_s = self._clock.monotonic_s()  # before the write: see `_renew`
+        # Over the version that stood still: where the holder has renewed it since, or another
+        # standby was faster, this write changes nothing.
         version = self._zookeeper.replace(
             self._address.lease_path, self._data, version=node.version
         )
@@ -155,6 +157,7 @@ class ZooKeeperLease:
         self._data = address.encode()
         self._renew()
         data = encode_current(address, epoch)
+        # Over the version that was read: what a later leader has published since stays.
         if self._zookeeper.replace(path, data, version=node.version) is None:
             raise LeaseLost(
                 f"{where} was changed by another oracle while this one took over; start it again "
@@ -185,6 +188,8 @@ class ZooKeeperLease:
             self._own.check()
             self._renew()
             return
+        # Both are looked at behind the batch, so that their order does not matter: of a deposed
+        # leader one of them says so, and nothing of the batch is answered (I2, I8).
         answer = self._zookeeper.read_later(self._address.lease_path)
         self._own.check()
         node = answer()
@@ -197,6 +202,7 @@ class ZooKeeperLease:
 
     def release(self) -> None:
         """Give both up, so that a successor need not wait; harmless where they are not ours."""
+        # First of all: whatever becomes of the write, no renewal of ours follows it.
         version, self._version = self._version, None
         try:
             if version is not None:
@@ -246,6 +252,8 @@ class ZooKeeperLease:
         """Say whether the znode is ours, by its version; a write without an answer may count."""
         if self._version is None or node is None or node.data != self._data:
             return False
+        # The data is ours, and one version above: no other oracle writes this address, so that it
+        # was our write whose answer was lost.
         if self._may_be_newer and node.version == self._version + 1:
             self._version, self._may_be_newer = node.version, False
         return node.version == self._version

@@ -103,7 +103,7 @@ class FairTurns(Generic[C]):
     """Who waits, and who is next: shares take turns, each with whoever of it has waited longest."""
 
     def __init__(self) -> None:
-        """Let nobody wait."""
+        """Begin with no connection that waits."""
         self._waiting: OrderedDict[Hashable, dict[C, None]] = OrderedDict()
 
     def wait(self, one: C, share: Hashable) -> None:

@@ -126,7 +126,7 @@ class Host(Protocol):
         ...
 
     def wait_for_turn(self, connection: Connection) -> None:
-        """Call `take_turn` after everybody else's turn, and when there is room."""
+        """Call `take_turn` after every other connection's turn, and when there is room."""
         ...
 
 
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass on what the client asks, as far as its turn goes."""
         if self._is_closing:
-            return
+            return  # what was in the kernel already: its answer would come behind the end
         if self._first_byte is None and data:
             self._first_byte = data[0]
             if self._tls is None and self._first_byte == TLS_BYTE:
@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
     def shake(self) -> None:
         """Go on with the handshake that had to wait."""
         if self._is_closing or self._tls is None:
-            return
+            return  # it was closed while it waited for its turn
         hello, self._hello = self._hello, b""
         self._count_bytes(0)
         self._resume_reading()
@@ -322,6 +322,8 @@ class Connection(asyncio.Protocol):
             kept_bytes = conversation.buffered_bytes
             if size_bytes := self._heavy_bytes:
                 if server.may_take_long(self, size_bytes):
+                    # Nothing behind it is served before it: the order of one client's requests
+                    # is that of their answers.
                     frame = conversation.take_long()
                     self._long_bytes = size_bytes
                     server.read_long(self, frame)
@@ -358,7 +360,7 @@ class Connection(asyncio.Protocol):
         self.abort(f"more than {MAX_UNSENT_BYTES} bytes of answers are unread")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client."""
+        """Drop the client: what it asked may be decided all the same, and is not answered."""
         del exc
         self._is_closing = True
         self._transport = None
@@ -394,7 +396,7 @@ class Connection(asyncio.Protocol):
         """Ask what a heavy request turned out to be, and go on behind it."""
         size_bytes, self._long_bytes = self._long_bytes, 0
         if self._is_closing:
-            return
+            return  # it was closed between two slices, and nothing was decided yet
         try:
             question = self._conversation.judge_long(request, size_bytes)
         except RemoteProtocolError as error:

@@ -75,7 +75,7 @@ _BEGIN_PAYLOAD: Final = encode_request(_BEGIN)
 
 
 _SALT: Final = secrets.token_bytes(16)
-"""Keeps it from whoever chooses a name, an address or a number whose share that will be."""
+"""Keeps a client that chooses a name, an address or a number from knowing its share."""
 
 _NETWORK_BITS: Final = 64
 
@@ -135,8 +135,8 @@ class Conversation:
     def identify(self, name: str | None, roles: Role, *, is_operator: bool = False) -> None:
         """Note whose certificate was shown, and what it entitles to; before anything is received.
 
-        A client without a name says itself who it is, at its address; one with a name is nobody
-        else whatever it says, so that what it began is nobody else's either.
+        A client without a name says itself who it is, at its address; one with a name is no other
+        one, whatever it says, so that what it began is no other one's either.
         """
         self._name = name
         self._roles = roles
@@ -155,7 +155,7 @@ class Conversation:
 
     @property
     def roles(self) -> Role | None:
-        """What the client's certificate entitles it to; None where nobody asks for certificates."""
+        """What the client's certificate entitles it to; None if it needs none."""
         return self._roles
 
     @property

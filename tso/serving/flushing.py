@@ -29,7 +29,7 @@ LONGEST_PAUSE_S: Final = 1.0
 """Between repetitions of a batch that the store did not take."""
 
 
-class AnyWorker(Protocol):
+class AnyFlushThread(Protocol):
     """Does one thing after another beside the loop."""
 
     def hand_over(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
@@ -41,7 +41,7 @@ class AnyWorker(Protocol):
         ...
 
 
-class Worker:
+class FlushThread:
     """One thread of an executor.
 
     Every commit waits for the way there and back.  So what it does has no future of the loop, which
@@ -86,7 +86,7 @@ class Flusher(Generic[Ticket]):
     def __init__(
         self,
         persistence: Persistence,
-        worker: AnyWorker,
+        worker: AnyFlushThread,
         *,
         loop: asyncio.AbstractEventLoop,
         metrics: Metrics,

@@ -196,7 +196,7 @@ class _Talk:
 
 
 class HttpEndpoint:
-    """Serves the pages."""
+    """Serves metrics, health and readiness over HTTP, in the server's loop."""
 
     def __init__(
         self,

@@ -1,13 +1,13 @@
 """Serve the oracle's protocol over TCP: all clients, back-pressure and drain around the machine.
 
 One event loop; one thread beside it that writes batches.  Nothing is decided here.  Every buffer
-has a bound: whoever sends faster than batches become durable is not read from, and what all clients
-together may occupy is counted here; `connection.py` has the bounds of one.
+has a bound: a client that sends faster than batches become durable is not read from, and what all
+clients together may occupy is counted here; `connection.py` has the bounds of one.
 
 So has the work of one turn of the loop: a connection gets so many requests of its own served, and
-the next ones when the others had their turn.  Whoever floods the server waits, and nobody else.
+the next ones when the others had their turn.  A client that floods the server waits, no other does.
 A request that takes long by itself waits for its time while others ask, see `core/heavy.py`, and
-is then served slice by slice between the turns of others, see `core/slices.py`.
+is then served slice by slice between the turns of others, see `slicing.py`.
 
 While one client alone asks, again and again, the loop looks for its next request for a moment
 before it sleeps, see `omidpy/base/wakefulness.py`: not while a batch is flushed, whose thread needs
@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar, assert_never, cast
 from omidpy.base.clock import Clock
 from omidpy.base.metrics import Metrics
 from omidpy.base.wakefulness import Wakefulness
-from omidpy.errors import RemoteProtocolError, StorageUnavailable
+from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
 from tso.core.clients import NUMBER_BITS
 from tso.core.events import (
@@ -55,14 +55,14 @@ from tso.core.heavy import HeavyTurns
 from tso.core.hoards import worst_of
 from tso.core.machine import Machine
 from tso.core.rates import WAIT_S
-from tso.core.slices import LongRequest
 from tso.durable.lease import AnyLease
 from tso.durable.persist import Persistence
 from tso.serving.admission import FairTurns, Places
 from tso.serving.connection import Connection
 from tso.serving.conversation import Conversation
-from tso.serving.flushing import AnyWorker, Flusher
+from tso.serving.flushing import AnyFlushThread, Flusher
 from tso.serving.log import log_event
+from tso.serving.slicing import Slicing
 from tso.serving.tls import ServerTls
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ ACCEPTED_AT_ONCE: Final = 16
 One that is refused has its descriptor for four turns, which must be spare."""
 
 MAX_BUFFERED_BYTES: Final = 64 * 1024 * 1024
-"""Unfinished requests of all clients together; past it, whoever has the most is closed."""
+"""Unfinished requests of all clients together; past it, the client that has the most is closed."""
 
 MAX_UNSENT_BYTES_IN_ALL: Final = 64 * 1024 * 1024
 """Answers that all clients together leave unread; the same."""
@@ -103,19 +103,11 @@ ASKS_S: Final = 1.0
 LOADS_S: Final = 60.0
 """So long after a heavy request of its own it does not: loaders do not wait for each other."""
 
-SLICED_S: Final = 0.25
-"""After so long a heavy request gets a second slice in each turn of the loop, and so on."""
-
-ALL_SLICES: Final = 2**14
-"""More slices than any request takes."""
-
 MAX_QUEUE_LENGTH: Final = 32_768
 """Answers that wait for a flush; above it no socket is read from until half of them left."""
 
 MAX_GROUP_BYTES: Final = 32 * 1024 * 1024
 """What the cells may take that wait for a flush, as they came; the same."""
-
-_FRAME_HEAD: Final = 4
 
 DRAIN_S: Final = 2.0
 """How long the last answers may take to leave their sockets."""
@@ -159,7 +151,7 @@ class OracleServer:
         capabilities: PeerCapabilities,
         clock: Clock,
         metrics: Metrics,
-        worker: AnyWorker,
+        worker: AnyFlushThread,
         connection_count: int = MAX_CONNECTION_COUNT,
         tls: ServerTls | None = None,
     ) -> None:
@@ -190,7 +182,7 @@ class OracleServer:
         self._places: Places[Connection] = Places(connection_count)
         self._handshakes: FairTurns[Connection] = FairTurns()
         self._has_shaken = False
-        """Whether somebody shook hands with TLS in this turn of the loop."""
+        """Whether a connection shook hands with TLS in this turn of the loop."""
         self._connections: set[Connection] = set()
         self._clients: dict[int, set[Connection]] = {}
         self._last_left = asyncio.Event()
@@ -204,17 +196,13 @@ class OracleServer:
         self._deferred: dict[Connection, asyncio.TimerHandle | None] = {}
         """Who waits because its share is in debt; None: it has waited."""
         self._heavy_timer: asyncio.TimerHandle | None = None
-        self._long: dict[Connection, LongRequest] = {}
-        """What is read slice by slice, one after another in the order in which they came."""
-        self._is_slicing = False
-        self._sliced_s: float | None = None
-        """Since when the first of them has been read."""
+        self._slicing = Slicing(machine, clock, soon=lambda: self.loop.call_soon(self._slice))
         self._listener: asyncio.Server | None = None
         self._turn = Now(0, 0.0)
         self._asker: Connection | None = None
         """Who asked last."""
         self._several_ask = False
-        """Whether in this turn somebody else asked than before."""
+        """Whether in this turn another connection asked than before."""
         self._wakefulness = Wakefulness()
         self._may_look = (os.cpu_count() or 1) > 1
         self._is_looking = False
@@ -249,11 +237,10 @@ class OracleServer:
         await asyncio.shield(self._ended)
 
     def stop(self) -> None:
-        """Accept nobody, answer what was asked, give the ceiling back; then `ended` returns."""
+        """Accept no client, answer what was asked, give the ceiling back; then `ended` returns."""
         if self._listener is not None:
             self._listener.close()
-        for connection, request in list(self._long.items())[:1]:  # which is under way
-            self._go_on(connection, request, ALL_SLICES)
+        self._slicing.finish_first()
         self._tell(Stopping(self._now()))
 
     async def close(self) -> None:
@@ -339,7 +326,7 @@ class OracleServer:
         self._connections.discard(connection)
         self._places.leave(connection)
         self._heavy.forget(connection)
-        self._long.pop(connection, None)
+        self._slicing.forget(connection)
         self._handshakes.forget(connection, connection.address_share)
         if (waiting := self._deferred.pop(connection, None)) is not None:
             waiting.cancel()
@@ -359,7 +346,7 @@ class OracleServer:
             connection.recheck(trusts_others=trusts_others)
 
     def make_room(self) -> None:
-        """Close whoever keeps the most, until unfinished requests fit."""
+        """Close the connections that keep the most, until unfinished requests fit."""
         while self.buffered_bytes > MAX_BUFFERED_BYTES:
             kept = {connection: connection.buffered_bytes for connection in self._connections}
             hoarder = worst_of(kept, lambda connection: connection.share)
@@ -370,7 +357,7 @@ class OracleServer:
 
     @_or_the_end
     def _watch(self) -> None:
-        """Look for requests that take too long to arrive, and for answers that nobody reads."""
+        """Look for requests that take too long to arrive, and for answers that stay unread."""
         if self._ended.done():
             return
         now_s = self.loop.time()
@@ -479,7 +466,8 @@ class OracleServer:
     def _release(self) -> None:
         self._decided_bytes = 0
         if self._lease is not None:
-            # What leaves unflushed, leaves only while nobody else can have the lease.
+            # What leaves unflushed, leaves only while no other oracle can have the lease (I2): the
+            # time is read anew, as this thread may have slept since the turn began.
             self._turn = self._now()
         self._tell(Asked(self._turn, ()))
         self._wake()
@@ -492,7 +480,7 @@ class OracleServer:
 
     def wait_for_turn(self, connection: Connection) -> None:
         """Give a connection its next turn: after everybody else's, and when there is room."""
-        if connection in self._long:
+        if connection in self._slicing:
             return
         if connection in self._heavy:
             self._watch_heavy()
@@ -515,7 +503,7 @@ class OracleServer:
     def defers(self, connection: Connection) -> bool:
         """Say whether a client must wait, since its share is over its rate: for a moment at most.
 
-        What it asks then is served, so that nobody waits longer than clients do; what would make a
+        What it asks then is served, so that no client waits longer than it would; what would make a
         great debt greater, the machine refuses.
         """
         if connection in self._deferred:
@@ -560,48 +548,12 @@ class OracleServer:
 
     def read_long(self, connection: Connection, frame: bytearray) -> None:
         """Read a heavy request slice by slice; then `Connection.end_long` is called."""
-        self._long[connection] = self._machine.long_request(frame, _FRAME_HEAD, len(frame))
-        self._slice_soon()
-
-    def _slice_soon(self) -> None:
-        if not self._is_slicing:
-            self._is_slicing = True
-            self.loop.call_soon(self._slice)
+        self._slicing.read(connection, frame)
 
     @_or_the_end
     def _slice(self) -> None:
-        """Do a slice of what takes long: one in a turn of the loop, or more if that lasts."""
-        self._is_slicing = False
-        if self._ended.done():
-            return
-        now_s = self._clock.monotonic_s()
-        if self._sliced_s is None:
-            self._sliced_s = now_s
-        slice_count = 1 + int((now_s - self._sliced_s) / SLICED_S)
-        if not self._machine.is_filled:
-            self._machine.fill(slice_count)
-        elif self._long:
-            connection, request = next(iter(self._long.items()))
-            if self._go_on(connection, request, slice_count):
-                self._sliced_s = None
-        if self._long or not self._machine.is_filled:
-            self._slice_soon()
-        else:
-            self._sliced_s = None
-
-    def _go_on(self, connection: Connection, request: LongRequest, slice_count: int) -> bool:
-        """Go on with a long request; say whether it is dealt with."""
-        try:
-            while not request.go_on(slice_count):
-                if slice_count < ALL_SLICES:
-                    return False
-        except RemoteProtocolError as error:
-            del self._long[connection]
-            connection.abort(str(error))
-        else:
-            del self._long[connection]
-            connection.end_long(request.request)
-        return True
+        if not self._ended.done():
+            self._slicing.go_on()
 
     def _watch_heavy(self) -> None:
         """Come back when the next heavy request is due."""
@@ -678,7 +630,7 @@ class OracleServer:
         self._tell(Flushed(now or self._now(), outcome))
         self._wake()
         if not self._machine.is_filled:  # a commit that was looked up was long
-            self._slice_soon()
+            self._slicing.come_soon()
 
     def _wake(self) -> None:
         """Give turns again to those that waited for room, once there is plenty."""
@@ -721,7 +673,7 @@ class OracleServer:
         self.loop.call_later(self._machine.tick_period_s(now), self._tick)
 
     def _tell_who_holds(self) -> None:
-        """Name the transaction that keeps the low watermark back, and whoever began it, once."""
+        """Name the transaction that keeps the low watermark back, and its client, once."""
         held = self._machine.held_back
         start_ts = 0 if held is None else held.start_ts
         self._metrics.gauge("tso.heldBackBy", start_ts)

@@ -9,11 +9,11 @@ from typing import Any
 import typer
 
 from omidpy.cli.common import print_json, say
-from omidpy.cli.store.findings import Health
 from omidpy.committers.contents import examining
 from omidpy.committers.contents.examining import Conditions, Place
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
+from omidpy.reports.health.findings import Health
 
 EXIT_FAILED = 1
 

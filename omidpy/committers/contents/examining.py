@@ -20,7 +20,8 @@ from omidpy.committers.heads import listing, looking
 from omidpy.committers.heads.changes import ListedFile
 from omidpy.committers.heads.looking import Seen
 from omidpy.committers.heads.neighbours import DELTA, record_of
-from omidpy.committers.objects.store import Gone, ObjectStore, Occupied, Unconditional
+from omidpy.committers.objects.answers import Gone, Occupied, Unconditional
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import PLANS, Folder, is_hidden
 from omidpy.errors import CommitterError
 

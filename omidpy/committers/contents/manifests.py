@@ -64,7 +64,7 @@ class PublishedFile:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The address of the file."""
         return f"s3://{self.bucket}/{self.key}"
 
 

@@ -21,7 +21,8 @@ from omidpy.committers.heads import deciding, listing, looking
 from omidpy.committers.heads.changes import ListedFile
 from omidpy.committers.heads.head import Head, head_key
 from omidpy.committers.heads.plan import Plan
-from omidpy.committers.objects.store import Gone, ObjectStore
+from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder, owner, parse_folder
 from omidpy.committers.publishing import ending
 from omidpy.errors import CommitterError

@@ -18,8 +18,9 @@ from urllib.parse import urlsplit
 
 from omidpy.base.installation import install_hint
 from omidpy.committers.contents.manifests import PublishedFile
+from omidpy.committers.objects.answers import Gone
 from omidpy.committers.objects.client import missing_extra
-from omidpy.committers.objects.store import Gone, ObjectStore
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.errors import CommitterError, ConfigError, UsageError
 
 if TYPE_CHECKING:

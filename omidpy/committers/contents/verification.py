@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from omidpy.committers.objects.store import Found, Gone, ObjectStore
+from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.store import ListedObject, ObjectStore
 from omidpy.committers.places import SUCCESS, Folder, is_hidden
 from omidpy.committers.publishing import success
 from omidpy.committers.publishing.completing import unobserved
@@ -16,7 +17,7 @@ from omidpy.errors import CommitterError
 
 @dataclass(slots=True)
 class Verified:
-    """What was found."""
+    """What a look at every file of a destination has found."""
 
     job_id: str
     committer: str
@@ -90,7 +91,11 @@ def _promised(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _compare(
-    store: ObjectStore, folder: Folder, promised: dict[str, Any], found: Found | None, to: Verified
+    store: ObjectStore,
+    folder: Folder,
+    promised: dict[str, Any],
+    found: ListedObject | None,
+    to: Verified,
 ) -> None:
     key = promised["key"]
     if found is None:

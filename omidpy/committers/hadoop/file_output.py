@@ -217,7 +217,7 @@ class FileOutputCommitter(Committer):
         return messages
 
     def setup_task(self, task: TaskId) -> Attempt:
-        """Begin an attempt."""
+        """Begin an attempt at a task: make the folder that its files go to."""
         folder = self._attempt_folder(task)
         self.tree.make_folder(folder)
 

@@ -21,7 +21,8 @@ from typing import Final
 
 from omidpy.committers.hadoop import rescue
 from omidpy.committers.heads.plan import Plan
-from omidpy.committers.objects.store import Gone, ObjectStore, Upload
+from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.store import ObjectStore, Upload
 from omidpy.committers.places import PLANS, Folder, names_job
 from omidpy.committers.publishing import ending
 from omidpy.committers.publishing.completing import Progress, unobserved

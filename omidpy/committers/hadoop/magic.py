@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from omidpy.committers.objects import pendings
-from omidpy.committers.objects.store import NoBucket
+from omidpy.committers.objects.answers import NoBucket
 from omidpy.committers.objects.uploads import Sender, UploadedFile
 from omidpy.committers.protocol import Attempt, DelayedFile
 from omidpy.committers.publishing import remains

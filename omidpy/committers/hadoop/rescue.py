@@ -23,7 +23,8 @@ from typing import Final
 
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects import pendings
-from omidpy.committers.objects.store import Gone, ObjectStore
+from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder, check_job_id, parse_folder
 from omidpy.committers.publishing import ending
 from omidpy.committers.publishing.completing import Progress, unobserved

@@ -5,7 +5,7 @@
 
     requests: 1 read and 1 write, and as many again for each other job that decides meanwhile
 
-Whoever decides reads the head, looks whether somebody has decided already, and replaces exactly the
+A job that decides reads the head, looks whether it was decided already, and replaces exactly the
 head that was read.  An answer that was lost is found in the next head: an outcome names its run.
 
 What a job replaces is listed behind the head that it saw, and decided about by replacing that head:
@@ -31,7 +31,8 @@ from omidpy.committers.heads.head import Entry, Head, Outcome, Replaces, head_ke
 from omidpy.committers.heads.looking import Seen, planned_jobs, read
 from omidpy.committers.heads.neighbours import record_of
 from omidpy.committers.heads.plan import OldFile, Plan
-from omidpy.committers.objects.store import Found, Gone, ObjectStore, Occupied
+from omidpy.committers.objects.answers import Gone, Occupied
+from omidpy.committers.objects.store import ListedObject, ObjectStore
 from omidpy.committers.places import (
     SUMMARIES,
     Folder,
@@ -51,7 +52,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Decided(CommitterError):
-    """Somebody has decided otherwise, or nobody knows any more what was decided."""
+    """It was decided otherwise, or it is not known any more what was decided."""
 
     entry: Entry | None = None
     """What was; None if it was forgotten."""
@@ -170,7 +171,7 @@ def _otherwise(plan: Plan, found: Entry) -> Decided:
 def _check_plan(store: ObjectStore, plan: Plan) -> None:
     """Refuse a run that may have been decided and forgotten: then its plan is gone (C11).
 
-    It is looked at between the read of the head and its replacement, so that whoever decides
+    It is looked at between the read of the head and its replacement, so that a job that decides
     meanwhile makes the replacement fail.
     """
     try:
@@ -235,7 +236,7 @@ def old_files(store: ObjectStore, plan: Plan, head: Head) -> list[OldFile]:
     return [OldFile(one.key, one.etag) for one in visible(store, plan, plan.replaces, head)]
 
 
-def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list[Found]:
+def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list[ListedObject]:
     """Return the files of others in a job's scope, but for those of jobs that are not decided."""
     written = {one.key for one in plan.files}
     below = _below(store, plan.folder, written, scope, says_record=bool(plan.replaces))
@@ -255,7 +256,7 @@ def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list
 
 def _below(
     store: ObjectStore, folder: Folder, written: set[str], scope: Replaces, *, says_record: bool
-) -> Iterator[Found]:
+) -> Iterator[ListedObject]:
     top = ""
     places: Sequence[str] = ("",)
     if scope == "partitions":

@@ -34,7 +34,8 @@ from omidpy.committers.heads import looking
 from omidpy.committers.heads import plan as plans
 from omidpy.committers.heads.head import Head, Replaces
 from omidpy.committers.heads.plan import OldFile, Plan
-from omidpy.committers.objects.store import Gone, ObjectStore
+from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import NULL_PARTITION, Folder, folder_of, is_hidden, owner
 from omidpy.committers.values import PendingFile, TaskMessage
 from omidpy.errors import CommitterError, ConfigError

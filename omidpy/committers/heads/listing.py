@@ -36,7 +36,8 @@ from omidpy.committers.heads.changes import EVERYTHING, Change, ListedFile, List
 from omidpy.committers.heads.head import Head
 from omidpy.committers.heads.looking import Seen
 from omidpy.committers.heads.plan import Plan
-from omidpy.committers.objects.store import Gone, ObjectStore
+from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import LISTS, Folder, folder_of
 from omidpy.errors import CommitterError
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from omidpy.committers.heads import head as heads
 from omidpy.committers.heads.head import Head, head_key
-from omidpy.committers.objects.store import Gone, ObjectStore
+from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import PLANS, Folder, is_job_id
 
 _PLAN: Final = re.compile(r"([^/]+)/plan\.json", re.DOTALL)

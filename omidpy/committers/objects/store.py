@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
 import threading
 import time
@@ -18,16 +17,23 @@ import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from omidpy.base.pauses import Pauses
 from omidpy.base.within import within
-from omidpy.committers.objects.client import StoreOptions, missing_extra, new_client
+from omidpy.committers.objects.answers import (
+    OCCUPIED_CODES,
+    Gone,
+    Occupied,
+    Refused,
+    Unconditional,
+    again_after_conflicts,
+    translated,
+)
+from omidpy.committers.objects.client import StoreOptions, new_client
 from omidpy.committers.places import Folder
-from omidpy.errors import CommitterError, ConfigError
+from omidpy.errors import CommitterError
 
 MANY_KEYS: Final = 1000
 """How many keys one answer of a listing has at most, and one bulk delete takes."""
@@ -39,32 +45,8 @@ the store's clock, and the signer's may be 15 minutes ahead."""
 _log: Final = logging.getLogger(__name__)
 
 
-class Gone(CommitterError):
-    """The upload or object is not there (any more)."""
-
-
-class Occupied(CommitterError):
-    """There is an object already where none must be, or another one than was expected."""
-
-
-class Conflicting(CommitterError):
-    """Another request for the key was under way; the store asks to try again."""
-
-
-class Unconditional(CommitterError):
-    """The store has no writes of this condition."""
-
-
-class NoBucket(CommitterError):
-    """There is no such bucket, and so nothing in it."""
-
-
-class Refused(CommitterError):
-    """The store does not take an argument of the request."""
-
-
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedObject:
     """An object of a listing."""
 
     key: str
@@ -184,7 +166,7 @@ class ObjectStore:
 
     def create_upload(self, bucket: str, key: str, job_id: str, stamp: str = "") -> str:
         """Begin a multipart upload; return its id."""
-        with _translated(f"s3://{bucket}/{key}", "begin an upload"):
+        with translated(f"s3://{bucket}/{key}", "begin an upload"):
             answer = self.client.create_multipart_upload(
                 Bucket=bucket, Key=key, Metadata=_stamps(job_id, stamp)
             )
@@ -192,7 +174,7 @@ class ObjectStore:
 
     def upload_part(self, bucket: str, key: str, upload_id: str, number: int, data: bytes) -> str:
         """Send a part; return its tag."""
-        with _translated(f"s3://{bucket}/{key}", f"upload part {number}"):
+        with translated(f"s3://{bucket}/{key}", f"upload part {number}"):
             answer = self.client.upload_part(
                 Bucket=bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=data
             )
@@ -218,7 +200,7 @@ class ObjectStore:
         condition = {"IfNoneMatch": "*"} if is_new else {}
 
         def send() -> Any:
-            with _translated(f"s3://{bucket}/{key}", "complete the upload"):
+            with translated(f"s3://{bucket}/{key}", "complete the upload"):
                 return self.client.complete_multipart_upload(
                     Bucket=bucket,
                     Key=key,
@@ -227,13 +209,13 @@ class ObjectStore:
                     **condition,
                 )
 
-        answer = _again_after_conflicts(send)
+        answer = again_after_conflicts(send)
         return _bare(answer["ETag"]), self._is_hash(bucket, answer)
 
     def abort_upload(self, bucket: str, key: str, upload_id: str) -> bool:
         """Give an upload up; say whether it was there."""
         try:
-            with _translated(f"s3://{bucket}/{key}", "abort the upload"):
+            with translated(f"s3://{bucket}/{key}", "abort the upload"):
                 self.client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
         except Gone:
             return False
@@ -270,7 +252,7 @@ class ObjectStore:
         self, bucket: str, prefix: str, markers: dict[str, str]
     ) -> tuple[list[Upload], dict[str, str]]:
         """Return some uploads, and the markers behind them; empty if there are no more."""
-        with _translated(f"s3://{bucket}/{prefix}", "list uploads"):
+        with translated(f"s3://{bucket}/{prefix}", "list uploads"):
             answer = self.client.list_multipart_uploads(Bucket=bucket, Prefix=prefix, **markers)
         page = [
             Upload(one["Key"], one["UploadId"], int(one["Initiated"].timestamp() * 1000))
@@ -353,14 +335,14 @@ class ObjectStore:
             options["IfMatch"] = f'"{expected_etag}"'
 
         def send() -> Any:
-            with _translated(f"s3://{bucket}/{key}", "write the object", is_conditional=True):
+            with translated(f"s3://{bucket}/{key}", "write the object", is_conditional=True):
                 return self.client.put_object(
                     Bucket=bucket, Key=key, Body=data, Metadata=stamps, **options
                 )
 
         self._calling.is_unanswered = False
         try:
-            answer = _again_after_conflicts(send)
+            answer = again_after_conflicts(send)
         finally:
             if self._calling.is_unanswered:
                 self._late[bucket, key] = time.monotonic()
@@ -380,14 +362,14 @@ class ObjectStore:
         Raises:
             Gone: There is none.
         """
-        with _translated(f"s3://{bucket}/{key}", "read the object"):
+        with translated(f"s3://{bucket}/{key}", "read the object"):
             answer = self.client.get_object(Bucket=bucket, Key=key)
             return answer["Body"].read(), _bare(answer["ETag"])
 
     def head(self, bucket: str, key: str) -> Head | None:
         """Return what is known of an object; None if there is none."""
         try:
-            with _translated(f"s3://{bucket}/{key}", "look at the object"):
+            with translated(f"s3://{bucket}/{key}", "look at the object"):
                 answer = self.client.head_object(Bucket=bucket, Key=key)
         except Gone:
             return None
@@ -399,13 +381,13 @@ class ObjectStore:
             stamps.get(_STAMP_OF_FILE, ""),
         )
 
-    def objects(self, folder: Folder) -> Iterator[Found]:
+    def objects(self, folder: Folder) -> Iterator[ListedObject]:
         """Yield the objects below a folder, in order of keys."""
         for answer in self._pages(folder.bucket, Prefix=folder.prefix):
             for one in answer.get("Contents", ()):
                 # A store with folders of its own lists them as objects that end in "/".
                 if one["Key"].startswith(folder.prefix) and not one["Key"].endswith("/"):
-                    yield Found(one["Key"], one["Size"], _bare(one["ETag"]))
+                    yield ListedObject(one["Key"], one["Size"], _bare(one["ETag"]))
 
     def occupied(self, folder: Folder) -> str | None:
         """Return the key of a file that makes a folder no empty one; None if it is empty.
@@ -427,7 +409,7 @@ class ObjectStore:
 
     def delete(self, bucket: str, key: str) -> None:
         """Remove an object; it is no error if there is none."""
-        with _translated(f"s3://{bucket}/{key}", "delete the object"):
+        with translated(f"s3://{bucket}/{key}", "delete the object"):
             self.client.delete_object(Bucket=bucket, Key=key)
 
     def delete_many(
@@ -447,12 +429,12 @@ class ObjectStore:
                 {"Key": key, **({"ETag": f'"{tags[key]}"'} if tags.get(key) else {})}
                 for key in keys[at : at + MANY_KEYS]
             ]
-            with _translated(f"s3://{bucket}", "delete objects"):
+            with translated(f"s3://{bucket}", "delete objects"):
                 answer = self.client.delete_objects(
                     Bucket=bucket, Delete={"Objects": some, "Quiet": True}
                 )
             failed = [
-                one for one in answer.get("Errors", ()) if one.get("Code") not in _OCCUPIED_CODES
+                one for one in answer.get("Errors", ()) if one.get("Code") not in OCCUPIED_CODES
             ]
             if failed:
                 first = failed[0]
@@ -464,7 +446,7 @@ class ObjectStore:
     def _pages(self, bucket: str, **options: str) -> Iterator[dict[str, Any]]:
         more: dict[str, str] = {}
         while True:
-            with _translated(f"s3://{bucket}/{options['Prefix']}", "list objects"):
+            with translated(f"s3://{bucket}/{options['Prefix']}", "list objects"):
                 answer = self.client.list_objects_v2(Bucket=bucket, **options, **more)
             yield answer
             if not answer.get("IsTruncated"):
@@ -503,83 +485,10 @@ def _kept_copy(origin: str, options: StoreOptions) -> ObjectStore:
 _STAMP: Final = "omidpy-job"
 _STAMP_OF_FILE: Final = "omidpy-stamp"
 
-CONFLICT_TRIES: Final = 8
-CONFLICT_PAUSE_S: Final = 0.05
-"""After the first; each is twice as long."""
-
-_MISSING_CODES: Final = frozenset({"NoSuchUpload", "NoSuchKey", "404", "NotFound"})
-_OCCUPIED_CODES: Final = frozenset({"PreconditionFailed", "412"})
-_CONFLICT_CODES: Final = frozenset({"ConditionalRequestConflict", "409", "OperationAborted"})
-_FILE_CODES: Final = frozenset(
-    {"ObjectParentIsFile", "ExistingObjectIsDirectory", "ExistingObjectIsFile"}
-)
-
-
-def _again_after_conflicts(send: Callable[[], Any]) -> Any:
-    """Send a request again while the store asks for that: 409 says nothing of what is there.
-
-    Raises:
-        Conflicting: It asked to the end.
-    """
-    pauses = Pauses(CONFLICT_PAUSE_S, math.inf, at_least=1)
-    for _ in range(CONFLICT_TRIES - 1):
-        try:
-            return send()
-        except Conflicting:
-            time.sleep(pauses.next_s())
-    return send()
-
 
 def _stamps(job_id: str, stamp: str) -> dict[str, str]:
     found = {_STAMP: job_id, _STAMP_OF_FILE: stamp}
     return {name: value for name, value in found.items() if value}
-
-
-@contextmanager
-def _translated(address: str, action: str, *, is_conditional: bool = False) -> Iterator[None]:
-    """Turn errors of boto3 into ours: what was tried on which address, and what would help."""
-    try:
-        from botocore.exceptions import (  # noqa: PLC0415 - an extra
-            BotoCoreError,
-            ClientError,
-            NoCredentialsError,
-            PartialCredentialsError,
-        )
-    except ImportError as error:
-        raise ConfigError(missing_extra()) from error
-    try:
-        yield
-    except (NoCredentialsError, PartialCredentialsError) as error:
-        raise ConfigError(
-            f"could not {action} {address}: {error}; set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, or name a profile of ~/.aws/config"
-        ) from error
-    except ClientError as error:
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        what = f"could not {action} {address}: {error}"
-        if code in _MISSING_CODES:
-            raise Gone(what) from error
-        if code in _OCCUPIED_CODES:
-            raise Occupied(what) from error
-        if code in _CONFLICT_CODES:
-            raise Conflicting(what, retryable=True) from error
-        if code == "InvalidArgument":
-            raise Refused(what) from error
-        if code in _FILE_CODES:
-            raise CommitterError(
-                f"{what}; a file is where a folder would have to be, or the other way round"
-            ) from error
-        if code == "NoSuchBucket":
-            raise NoBucket(f"{what}; make the bucket, or check its name") from error
-        if code in {"NotImplemented", "501", "MethodNotAllowed"}:
-            kind = Unconditional if is_conditional else CommitterError
-            raise kind(
-                f"{what}; committers need multipart uploads and conditional writes of the store"
-            ) from error
-        is_passing = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500
-        raise CommitterError(what, retryable=is_passing) from error
-    except BotoCoreError as error:
-        raise CommitterError(f"could not {action} {address}: {error}", retryable=True) from error
 
 
 def _bare(etag: str) -> str:

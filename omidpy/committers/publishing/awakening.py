@@ -32,7 +32,8 @@ from omidpy.committers.heads import plan as plans
 from omidpy.committers.heads.deciding import Decided
 from omidpy.committers.heads.head import Entry
 from omidpy.committers.heads.plan import Plan
-from omidpy.committers.objects.store import Gone, Head, ObjectStore, Occupied
+from omidpy.committers.objects.answers import Gone, Occupied
+from omidpy.committers.objects.store import Head, ObjectStore
 from omidpy.committers.publishing import success
 from omidpy.committers.publishing.completing import each, undo
 from omidpy.errors import CommitterError

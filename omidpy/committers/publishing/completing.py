@@ -18,7 +18,8 @@ from typing import Final, TypeVar
 from omidpy.committers.heads.deciding import Decided, Foreign, outcome_of
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.heads.standing import Standing
-from omidpy.committers.objects.store import Gone, Head, ObjectStore, Occupied
+from omidpy.committers.objects.answers import Gone, Occupied
+from omidpy.committers.objects.store import Head, ObjectStore
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 
@@ -32,7 +33,7 @@ _One = TypeVar("_One")
 
 
 def unobserved(_done: int, _total: int) -> None:
-    """Report nothing."""
+    """Report no progress."""
 
 
 def complete(store: ObjectStore, plan: Plan, one: PendingFile, standing: Standing) -> None:

@@ -37,8 +37,9 @@ from omidpy.committers.heads.looking import Seen
 from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.heads.standing import Standing
 from omidpy.committers.objects import pendings
+from omidpy.committers.objects.answers import Gone, Occupied
 from omidpy.committers.objects.client import endpoint_of
-from omidpy.committers.objects.store import Gone, ObjectStore, Occupied
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
 from omidpy.committers.publishing import awakening, lateness, remains, success
 from omidpy.committers.publishing.completing import (

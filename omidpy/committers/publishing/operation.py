@@ -5,7 +5,7 @@
                              -> Begin -> Abandon -> done    the driver died before its plan
 
 The operation is kept before there is a plan, so that there is no instant at which a driver can die
-and leave what nobody will look at.  From then on whoever runs operations of the store (the driver,
+and leave what no process will look at.  From then on an executor of the store (the driver's own, or
 `omidpy fate run`) finishes it: the plan is carried out if it was written, and what was uploaded is
 removed if it was not.  Steps may run any number of times, and by two at once: each change of theirs
 recognises its own.
@@ -13,12 +13,12 @@ recognises its own.
     P5 (one-end)  a job whose operation is kept is published or abandoned, and never both
 
 Whether the plan was written is decided at its key, which takes one object: the plan of the driver,
-or the word of whoever gave up waiting for it that the job is rolled back.  A driver that was only
-slow finds that word, and its job has failed.
+or the word of an executor that gave up waiting for it, that the job is rolled back.  A driver that
+was only slow finds that word, and its job has failed.
 
 A small file is written by one request, and one that a dead process has sent may be carried out
-after everything was taken back (C8).  So whoever publishes leaves word before its first request;
-where another one finds that it cannot be finished, it takes back what is there at once, and looks
+after everything was taken back (C8).  So an executor leaves word before its first request; where
+another one finds that it cannot be finished, it takes back what is there at once, and looks
 again when no such request can come any more.
 
 Lacks what publishing is (`ending.py`), and what runs operations (`omidpy/fate`).
@@ -34,8 +34,9 @@ from typing import Any, Final
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.committers.heads import deciding, looking
 from omidpy.committers.heads.plan import Plan
+from omidpy.committers.objects.answers import Gone
 from omidpy.committers.objects.client import StoreOptions, endpoint_of
-from omidpy.committers.objects.store import Gone, ObjectStore, shared
+from omidpy.committers.objects.store import ObjectStore, shared
 from omidpy.committers.places import owner, parse_folder
 from omidpy.committers.publishing import ending, lateness
 from omidpy.committers.publishing.ending import Effort
@@ -61,7 +62,7 @@ LONGEST_LOOK_S: Final = 5.0
 """A driver that was there has written its plan soon; each look costs a request."""
 ENDED_WITHIN_S: Final = 75.0
 """A job whose driver has died is ended so long afterwards, and as long as its own requests take,
-while somebody runs operations with the usual lease: that wait for a plan, the lease of an executor,
+while an executor runs with the usual lease: that wait for a plan, the lease of an executor,
 and a look.  But one that cannot be finished, and of which a small file may come, takes an hour."""
 RESULT_WAIT_S: Final = 600.0
 """So long a driver waits for the end; the operation goes on without it."""
@@ -114,7 +115,7 @@ class Begin(Step):
         store, nothing = _opened(self, env)
         found = _plan(store, nothing)
         if found is None and ended(store, nothing, "") == COMMITTED:
-            # Somebody has resumed the plan by hand.
+            # An operator has resumed the plan by hand.
             return Done(_result(COMMITTED, self.job_id))
         if found is None and not self._is_late():
             return self.again()
@@ -154,10 +155,10 @@ class Publish(Step):
     witness: str
     """The key of one of its files; empty if it has none."""
     sender: str = ""
-    """The id of the first store whose requests carry it out; empty while nobody has sent any."""
+    """The id of the first store whose requests carry it out; empty while none has sent any."""
 
     def call(self, tx: StepContext, env: Any) -> Answer:
-        """Finish it."""
+        """Finish the job by its plan, or say how it has ended already."""
         store, nothing = _opened(self, env)
         plan = _plan(store, nothing)
         if plan is None:
@@ -166,7 +167,7 @@ class Publish(Step):
         why = "somebody has rolled it back"
         if plan.state == "committing":
             if not self.sender:
-                # From here on whoever follows us knows that requests of ours may be on their way.
+                # From here on the next executor knows that requests of ours may be on their way.
                 return self.again(sender=store.id)
             try:
                 ending.resume(
@@ -407,7 +408,7 @@ class Operations:
         return result, trouble
 
     def _result(self, fate: Fate, handle: OperationHandle) -> Any:
-        """Run the operation here, or wait for whoever does."""
+        """Run the operation here, or wait for the executor that does."""
         with fate:
             return handle.result(RESULT_WAIT_S)
 

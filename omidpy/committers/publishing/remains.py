@@ -13,7 +13,8 @@ from collections.abc import Collection
 from typing import Final
 
 from omidpy.committers.objects import pendings
-from omidpy.committers.objects.store import Gone, ObjectStore
+from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
 
 _log: Final = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ class Settler:
     """Counts how often this process has settled."""
 
     def __init__(self) -> None:
-        """Nothing is settled."""
+        """Begin with nothing moved out of the collector's sight."""
         self._left = MOST_SETTLINGS
 
     def settle(self) -> None:

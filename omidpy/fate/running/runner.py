@@ -114,11 +114,11 @@ class Caller:
         return step.ready(tx, env)
 
     def call(self, step: Step, tx: StepContext, env: Any) -> Answer:
-        """Call it."""
+        """Call the step."""
         return step.call(tx, env)
 
     def undo(self, step: Step, tx: StepContext, env: Any) -> None:
-        """Undo it."""
+        """Undo what the step has done."""
         step.undo(tx, env)
 
 

@@ -177,7 +177,7 @@ class TableFateStore(FateStore):
         if not cells:
             return False
         if cells[0].row == done_row_of(operation.id):
-            # First, so that it is nobody's word once the other one is gone.
+            # The first row goes first: alone, it would speak for the operation again.
             self._remove_left(operation.id)
         if not self._change(cells[0].row, GUARD, guard_value(operation), removal(cells)):
             return False
@@ -188,7 +188,7 @@ class TableFateStore(FateStore):
         return True
 
     def remove_unreadable(self, operation_id: FateId) -> bool:
-        """Remove a record that nobody can read, and its key's mark; see `FateStore`."""
+        """Remove a record that cannot be read, and its key's mark; see `FateStore`."""
         cells = self._find(operation_id)
         if not cells:
             return False
@@ -294,6 +294,8 @@ class TableFateStore(FateStore):
         self.insert_settled(operation)
         for leap in range(MAX_LEAPS):
             owner = self._key_owner(row)
+            # Behind the insertion: a claimant that finds this operation in the row finds its record
+            # too, and does not take the key for free (F5).
             if owner is not None and _owner_id(owner) == operation.id:
                 return operation
             if (live := self._live(owner, operation.key, but=operation.id)) is not None:
@@ -309,6 +311,7 @@ class TableFateStore(FateStore):
         """Write a key's row once; whether that shows is for the caller to see."""
         if owner is not None and not owner.value:
             # Garbled, and what is empty cannot be compared: so it gets something to compare first.
+            # Random, so that of two that do so at once one finds another mark than its own.
             mark = Put(*KEY_OWNER, owner.version, b"?" + uuid.uuid4().hex.encode())
             self._store.write({self._table: [RowMutation(row, (mark,))]}, durable=True)
             return
@@ -374,6 +377,7 @@ class TableFateStore(FateStore):
             return self._make_queue(row, new)
         known = self._queues.get(table)
         if known is None or known.value != old:
+            # The version is what is missing: the condition below is on the value, as asked.
             self.read_lock_queue(table)
             known = self._queues.get(table)
             if known is None or known.value != old:
@@ -448,7 +452,7 @@ class TableFateStore(FateStore):
 
         Raises:
             ConfigError: a newer omidpy has written it.
-            CorruptCell: nobody has written it.
+            CorruptCell: no omidpy has written it.
         """
         (cells,) = self._get([FORMAT_ROW], columns=[GUARD])
         self._format = cells[0].value if cells else None
@@ -483,7 +487,7 @@ class TableFateStore(FateStore):
         try:
             return self._changes.change(Condition(self._table, row, column, expected), mutation)
         except NoSuchTable:
-            return False  # no row of it is as anybody saw it
+            return False  # no row of it is as the caller saw it
 
     def _get(self, rows: Sequence[bytes], columns: Sequence[Column] | None = None) -> list[Row]:
         try:

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from omidpy.base.clock import Clock
 from omidpy.errors import StorageUnavailable
-from omidpy.fate.zookeeper.session import Delete, Session
+from omidpy.fate.zookeeper.session import Delete, ZooKeeperSession
 from omidpy.life.base import TRUST
 from omidpy.life.processes import here
 
@@ -22,7 +22,7 @@ from omidpy.life.processes import here
 class EphemeralMember:
     """A member that lives as long as its session."""
 
-    def __init__(self, session: Session, path: str, clock: Clock) -> None:
+    def __init__(self, session: ZooKeeperSession, path: str, clock: Clock) -> None:
         """Register; returns once others can see it."""
         self._session = session
         self._clock = clock
@@ -39,7 +39,7 @@ class EphemeralMember:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id under which it is registered."""
         return self._id
 
     def beat(self) -> bool:
@@ -60,7 +60,7 @@ class EphemeralMember:
         return self._clock.monotonic_s() - self._seen_s < TRUST * self._session.timeout_s
 
     def retire(self) -> None:
-        """Delete its znode."""
+        """Delete the member's znode, so that no judge waits for its session to end."""
         if not self._is_dead:
             self._is_dead = True
             self._session.change([Delete(self._path)])
@@ -69,7 +69,7 @@ class EphemeralMember:
 class EphemeralJudge:
     """Judges members by their znodes."""
 
-    def __init__(self, session: Session, path: str) -> None:
+    def __init__(self, session: ZooKeeperSession, path: str) -> None:
         self._session = session
         self._path = path
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from omidpy.fate.zookeeper.session import Change, Check, Create, Delete, Session, Write
+from omidpy.fate.zookeeper.session import Change, Check, Create, Delete, Write, ZooKeeperSession
 
 
 class _Seen(NamedTuple):
@@ -30,7 +30,7 @@ class _Seen(NamedTuple):
 class ZooKeeperQueues:
     """The queues below one path.  Safe to share among threads."""
 
-    def __init__(self, session: Session, path: str) -> None:
+    def __init__(self, session: ZooKeeperSession, path: str) -> None:
         self._session = session
         self._path = path
         # What was seen last.  Threads share it without a lock: each use is one step of a dict.

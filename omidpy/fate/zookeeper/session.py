@@ -62,7 +62,7 @@ class Check(NamedTuple):
 Change = Create | Write | Delete | Check
 
 
-class Session:
+class ZooKeeperSession:
     """A session with an ensemble.  Safe to share among threads, and after a fork."""
 
     def __init__(self, address: ZooKeeperAddress) -> None:

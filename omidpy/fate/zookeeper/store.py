@@ -52,7 +52,7 @@ from omidpy.fate.zookeeper.records import (
     encode,
     operation_of,
 )
-from omidpy.fate.zookeeper.session import Change, Check, Create, Delete, Session, Write
+from omidpy.fate.zookeeper.session import Change, Check, Create, Delete, Write, ZooKeeperSession
 from omidpy.life.base import Judge
 from omidpy.oracle.zookeeper import SCHEME, Znode, parse_zookeeper
 
@@ -93,7 +93,7 @@ class ZooKeeperFateStore(FateStore):
         if timeout_s is not None:
             address = address.with_timeout(timeout_s)
         self._path = path
-        self._session = Session(address)
+        self._session = ZooKeeperSession(address)
         # What was seen last.  Threads share it without a lock: each use is one step of a dict.
         self._cache: dict[FateId, Operation] = {}
         self._queues = ZooKeeperQueues(self._session, f"{path}/locks")
@@ -341,7 +341,7 @@ class ZooKeeperFateStore(FateStore):
         self._callbacks.append(callback)
 
     def close(self) -> None:
-        """End the session."""
+        """End the session, and with it its ephemeral znodes."""
         self._session.close()
 
     # -- znodes --------------------------------------------------------------------------------

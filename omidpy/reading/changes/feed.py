@@ -180,7 +180,7 @@ class RowWatch:
     """None: for ever."""
 
     def __post_init__(self) -> None:
-        """Begin to wait."""
+        """Begin to count the time, and refuse a wait of less than none."""
         if self.timeout_s is not None and self.timeout_s < 0:
             raise UsageError(f"timeout_s must not be negative, but is {self.timeout_s}")
         self._begun_s = self.clock.monotonic_s()

@@ -38,7 +38,7 @@ class SortedChanges:
     """Takes changes in any order, and gives them back in that of their commits."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin without changes, and without a file."""
         self._most_bytes = MOST_BYTES
         self._changes: list[Change] = []
         self._size_bytes = 0
@@ -46,7 +46,7 @@ class SortedChanges:
         self._runs: list[_Run] = []
 
     def add(self, change: Change) -> None:
-        """Take one."""
+        """Take a change; where there are many, those so far go to a file."""
         self._changes.append(change)
         self._size_bytes += size_of(change)
         if self._size_bytes > self._most_bytes:

@@ -49,7 +49,7 @@ PAGE_ROWS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What to read."""
+    """Which changes to read: of what table, between which commit timestamps."""
 
     table: str
     """Its name in the store."""

@@ -234,7 +234,7 @@ class _Function(Exporter):
         self._function = function
 
     def export(self, batch: Batch) -> None:
-        """Call it."""
+        """Hand the batch to the function."""
         self._function(batch)
 
 

@@ -12,16 +12,14 @@ of transactions that aborted never.
 
 from __future__ import annotations
 
-import heapq
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.within import within
 from omidpy.base.words.arguments import check_count
 from omidpy.errors import (
-    CorruptCell,
     ExportError,
     NoSuchQueue,
     NoSuchTable,
@@ -31,75 +29,28 @@ from omidpy.errors import (
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S
 from omidpy.recipes.export_queue.delivery.patience import MAX_ATTEMPTS
 from omidpy.recipes.export_queue.delivery.runner import MAX_POLL_S, Runner
-from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES, POLICIES, Options
-from omidpy.recipes.export_queue.entries.acknowledgement import remove
+from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES, POLICIES, DeliveryOptions
 from omidpy.recipes.export_queue.entries.adding import Limit, QueueWriter, Writer
 from omidpy.recipes.export_queue.entries.bell import Queue
-from omidpy.recipes.export_queue.entries.codecs import codec_named
 from omidpy.recipes.export_queue.entries.layout import (
-    BY_KEY,
     BY_TIME,
-    LAYOUTS,
-    MAX_BUCKETS,
-    decode_content,
 )
 from omidpy.recipes.export_queue.entries.state import (
     DEFINITION_AGE_S,
-    BucketRows,
     Definition,
     Places,
     table_name,
 )
-from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import Entry, Exporting, as_exporter
-from omidpy.recipes.export_queue.upkeep import making, repairing, restating, retention
+from omidpy.recipes.export_queue.upkeep import looking, making, repairing, restating, retention
 from omidpy.recipes.export_queue.upkeep.lag import Lag, known, measure, measure_roughly
 from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
+from omidpy.recipes.export_queue.upkeep.settings import check_buckets, definition_of
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.ordering import Found
 
 DEFAULT_BUCKETS: Final = 16
-
-
-def check_buckets(buckets: int) -> None:
-    """Refuse a number of buckets that no queue can have."""
-    check_count("buckets", buckets)
-    if buckets is None or buckets > MAX_BUCKETS:
-        raise UsageError(f"buckets={buckets} must be 1 to {MAX_BUCKETS}")
-
-
-def _wanted(
-    buckets: int,
-    codec: str,
-    layout: str,
-    keep_s: float | None,
-    max_entries: int | None,
-    max_lag_s: float | None,
-) -> Definition:
-    check_buckets(buckets)
-    check_count("max_entries", max_entries)
-    for name, seconds in (("keep_s", keep_s), ("max_lag_s", max_lag_s)):
-        if seconds is not None and not seconds > 0:
-            raise UsageError(f"{name}={seconds} must be positive seconds, or None")
-    if layout not in LAYOUTS:
-        raise UsageError(f"layout={layout!r} is none of {', '.join(LAYOUTS)}")
-    if layout == BY_KEY and keep_s is not None:
-        raise UsageError(
-            f"a queue of the layout {BY_KEY!r} keeps nothing that was delivered: give it no "
-            f"keep_s, or layout={BY_TIME!r}"
-        )
-    return Definition(
-        number=0,
-        is_open=True,
-        buckets=buckets,
-        codec=codec_named(codec).name,
-        layout=layout,
-        keep_s=None if keep_s is None else float(keep_s),
-        max_entries=max_entries,
-        max_lag_s=None if max_lag_s is None else float(max_lag_s),
-    )
 
 
 class ExportQueue:
@@ -172,7 +123,7 @@ class ExportQueue:
             UsageError: a setting makes no sense.
             ConfigError: the store cannot keep queues.
         """
-        wanted = _wanted(buckets, codec, layout, keep_s, max_entries, max_lag_s)
+        wanted = definition_of(buckets, codec, layout, keep_s, max_entries, max_lag_s)
         places = Places.of(tm.session.catalog, queue_id)
         read_s = tm.session.clock.monotonic_s()  # before: see `_refreshed`
         return cls(tm, places, making.make(tm, places, wanted), read_s)
@@ -214,7 +165,7 @@ class ExportQueue:
 
         Cost: reads every entry.
         """
-        wanted = _wanted(buckets, codec, layout, keep_s, max_entries, max_lag_s)
+        wanted = definition_of(buckets, codec, layout, keep_s, max_entries, max_lag_s)
         restating.restate(tm, Places.of(tm.session.catalog, queue_id), wanted)
         return cls.open(tm, queue_id)
 
@@ -489,7 +440,9 @@ class ExportQueue:
         from omidpy.recipes.export_queue.upkeep.caring import Care  # noqa: PLC0415 - operations
 
         making.check_store(self._tm)
-        options = Options(buffer_bytes=buffer_bytes, poison=poison, max_attempts=max_attempts)
+        options = DeliveryOptions(
+            buffer_bytes=buffer_bytes, poison=poison, max_attempts=max_attempts
+        )
         return Runner(
             self._tm,
             self._places,
@@ -527,29 +480,7 @@ class ExportQueue:
         Entries that cannot be read have None for their value.
         """
         check_count("count", count)
-        definition = self._refreshed()
-        table = table_name(self.id, definition.number)
-        view = View(self._tm, table, layout=definition.layout)
-        states = BucketRows(self._tm.session.control, self._places, definition).read()
-
-        def waiting() -> Iterator[Found]:
-            for raw in states:
-                state = raw.state
-                for found in view.entries(
-                    raw.bucket,
-                    from_ts=state.scan_from,
-                    after=state.cursor,
-                    replay_to=state.replay_to,
-                ):
-                    if found.position > state.cursor:
-                        yield found
-
-        first = heapq.nsmallest(count, waiting())
-        read = view.contents([found.row for found in first if found.content is None])
-        return [
-            self._shown(found._replace(content=found.content or read.get(found.row)))
-            for found in first
-        ]
+        return looking.peek(self._tm, self._places, self._refreshed(), count)
 
     def acknowledge(self, commit_ts: int, ordinal: int | None = None) -> int:
         """Count entries as delivered that are not: somebody has brought them there by hand.
@@ -563,30 +494,7 @@ class ExportQueue:
         Returns:
             How many entries that were; what is delivered already does not count.
         """
-        definition = self._refreshed()
-        table = table_name(self.id, definition.number)
-        view = View(self._tm, table, layout=definition.layout)
-        gone = [
-            found
-            for raw in BucketRows(self._tm.session.control, self._places, definition).read()
-            for found in view.log(raw.bucket, from_ts=raw.state.scan_from, to_ts=commit_ts)
-            if found.position > raw.state.cursor
-            and found.position.commit_ts == commit_ts
-            and ordinal in (None, int.from_bytes(found.position.ordinal, "big"))
-        ]
-        remove(self._tm.store, self._tm.session.catalog.full_name(table), gone)
-        return len(gone)
-
-    def _shown(self, found: Found) -> Entry:
-        key, headers, value = b"", {}, None
-        try:
-            content = decode_content(found.content or b"")
-            key, headers = content.key, dict(content.headers)
-            value = codec_named(self.codec).decode(content.value)
-        except CorruptCell:
-            pass
-        commit_ts, ordinal = found.position
-        return Entry(key, value, commit_ts, int.from_bytes(ordinal, "big"), found.start_ts, headers)
+        return looking.acknowledge(self._tm, self._places, self._refreshed(), commit_ts, ordinal)
 
     def dead_letters(self) -> DeadLetters:
         """Return the entries that were set aside, to look at, try again or give up."""

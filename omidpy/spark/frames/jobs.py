@@ -5,13 +5,13 @@
     commit   merges one part of each task, and commits: whole, or not at all
     abort    forbids the commit, and removes what tasks have written
 
-Whoever begins it goes; the token names the transaction.  Until somebody commits it nothing of it is
-visible, and if nobody ever does, the compactor removes it: a driver may be killed anywhere.
+The process that begins it goes; the token names the transaction.  Until a driver commits it nothing
+of it is visible, and if none ever does, the compactor removes it: a driver may be killed anywhere.
 
-What is to be done once is noted in the transaction (`once.py`), by whoever commits: whoever began
-it must have written nothing.
+What is to be done once is noted in the transaction (`once.py`), by the process that commits: the
+one that began it must have written nothing.
 
-    J1  only `commit` asks the oracle for a commit, and after it nobody removes a cell before the
+    J1  only `commit` asks the oracle for a commit, and after it no cell is removed before the
         outcome is known to be an abort
 
 Attempts of a task write identical cells: each reads the snapshot alone, without what an attempt
@@ -68,7 +68,7 @@ class Job:
     is_conflict_free: bool = False
     rows_per_transaction: int | None = None
     client: int | None = field(default=None, repr=False)
-    """Who began the transaction, to the oracle, which lets nobody else commit it."""
+    """The client that began the transaction, to the oracle, which lets no other commit it."""
     replaced: KeyRange | None = None
     """The rows of which nothing stays but what the frame has."""
     once: Once | None = None
@@ -183,7 +183,7 @@ def begin(
         shape: The columns.
         hold_s: For how long age alone does not abort it.
         once: What it is, if it is to be done once.
-        is_fencing: Abort whoever began before, and writes the table.
+        is_fencing: Abort the transactions that began before, and write the table.
 
     Raises:
         AlreadyCommitted: it was done by another transaction.
@@ -206,9 +206,9 @@ def begin(
 
 
 def fence(tm: TransactionManager, table: str, shape: Shape, once: Once | None) -> None:
-    """Let nobody commit a write of a table who has begun already; whoever begins next, may.
+    """Let no transaction that has begun commit a write of a table; the next ones may.
 
-    What is wrong with the write is said before: nobody is aborted for nothing.
+    What is wrong with the write is said before: no transaction is aborted for nothing.
 
     Raises:
         OmidError: as `begin`.
@@ -447,7 +447,7 @@ def _opened(job: Job) -> Iterator[TransactionManager]:
 def abort(job: Job, parts: Sequence[bytes]) -> None:
     """Take a write back; Spark calls this also where `commit` failed, or seemed to.
 
-    Failures are logged: what stays is seen by nobody, and the compactor removes it.
+    Failures are logged: what stays is seen by no reader, and the compactor removes it.
     """
     if job.rows_per_transaction is not None or job.done_ts is not None:
         return

@@ -72,7 +72,7 @@ class Place:
         """Return it as processes elsewhere are to reach it, once it was opened."""
         if not self.store.startswith(_FILE):
             return replace(self, store_id=store.store_id, token=handed(store).token)
-        from omidpy.storage.sqlite.store import url_of  # noqa: PLC0415 - only for its address
+        from omidpy.storage.sqlite.reads import url_of  # noqa: PLC0415 - only for its address
 
         url = url_of(str(Path(sqlite_path(self.store)).absolute()))
         return replace(self, store=url, store_id=store.store_id, host=socket.gethostname())

@@ -38,8 +38,9 @@ from omidpy.spark.frames.sizes import estimated_rows
 from omidpy.spark.frames.source import OmidSource, arrow_schema
 from omidpy.spark.frames.types import shape_of_frame
 from omidpy.spark.frames.writing import partition_id
+from omidpy.tx.frames.asked import DEFAULT_KEY, Columns, KeyColumns, TypeName
 from omidpy.tx.frames.reading import schema_of
-from omidpy.tx.frames.shape import DEFAULT_KEY, Columns, KeyColumns, Shape, TypeName
+from omidpy.tx.frames.shape import Shape
 from omidpy.tx.frames.table import shape_to_read
 from omidpy.tx.frames.writing import NULLS, check_names
 from omidpy.tx.keys import open_keys

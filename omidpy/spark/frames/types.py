@@ -15,9 +15,10 @@ from omidpy import codec as codecs
 from omidpy.codec import BYTES, Codec
 from omidpy.errors import UsageError
 from omidpy.spark.frames.options import Words, has_all_versions, key_pairs, pairs
+from omidpy.tx.frames.asked import DEFAULT_KEY
 from omidpy.tx.frames.keys import Key, KeyPart
 from omidpy.tx.frames.reading import schema_of, type_of
-from omidpy.tx.frames.shape import COMMIT_TS, DEFAULT_KEY, OP, Field, Shape, field_of, type_named
+from omidpy.tx.frames.shape import COMMIT_TS, OP, Field, Shape, field_of, type_named
 
 _CODECS: Final[Mapping[Any, Codec[Any]]] = {
     pa.int64(): codecs.INT64,

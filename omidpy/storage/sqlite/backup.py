@@ -47,7 +47,7 @@ Progress = Callable[[int, int], None]
 
 
 class Copied(NamedTuple):
-    """What was copied."""
+    """What a backup has made: a copy with an id of its own."""
 
     store_id: str
     """The copy's own id."""

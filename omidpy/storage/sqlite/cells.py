@@ -28,7 +28,7 @@ from omidpy.storage.sqlite.newest import (
     MAX_NAMES,
     Bounds,
     Fields,
-    Found,
+    FoundCells,
     Search,
     columns_found,
     newest_first,
@@ -132,18 +132,18 @@ def scan_cells(
     *,
     reverse: bool,
     is_paired: bool = False,
-) -> Found:
+) -> FoundCells:
     """Yield the cells of a range in key order, or in its exact reverse.
 
     With a count of versions there may be more of a column than that, and it may take several
     statements, which the caller gives one view.
     """
     search = Search(cells, bounds, (), key_range, specs, is_paired)
-    return Found((newest_last if reverse else newest_first)(connection, search))
+    return FoundCells((newest_last if reverse else newest_first)(connection, search))
 
 
 def read_page(
-    found: Found | sqlite3.Cursor,
+    found: FoundCells | sqlite3.Cursor,
     limit: int,
     made: Callable[[Iterable[Any]], Iterable[C]],
     most: Portion | None = None,

@@ -113,6 +113,7 @@ def apply_guarded(
             applied += [True] * len(one.rows)
             continue
         check = one.check
+        # Each sees what those before it did: of a row among those a look from before says nothing.
         if check is None:
             holds = True
         elif (check.cells, check.row) in changed_rows:

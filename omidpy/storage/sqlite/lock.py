@@ -102,7 +102,8 @@ class FairLock:
         """Wait until `place` is the first in line; False if that takes too long."""
         deadline_s = time.monotonic() + timeout_s
         place.called = SimpleQueue()
-        # Whoever leaves looks for this behind leaving, and we look who is first behind making it.
+        # A thread that leaves the line looks for this queue behind leaving, and this one looks who
+        # is first behind making it: one of the two sees the other.
         while self._first() is not place:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -124,6 +125,7 @@ class FairLock:
         except IndexError:
             return
         if called is not None:
+            # Should an interrupt come before this line, the next one looks again after `_LOOK_S`.
             called.put(None)
 
     def _remove(self, place: _Place) -> None:
@@ -174,7 +176,7 @@ class _Sleeper:
         self._file: FileIO | None = None
 
     def ask(self, claim: _Claim) -> bool:
-        """Take the lock for `claim`, some time; False if nobody is there to do it."""
+        """Take the lock for `claim`, some time; False if no thread can be made that does it."""
         self._claims.put(claim)
         if self._awake.locked():
             return True
@@ -186,8 +188,8 @@ class _Sleeper:
         return True
 
     def _serve_all(self) -> None:
-        # Whoever asks behind the last look and before the lock is free finds it held, and relies on
-        # another look.
+        # A writer that asks behind the last look, and before the lock is free, finds the lock held
+        # and starts no thread: it relies on another look.
         while not self._claims.empty() and self._awake.acquire(blocking=False):
             try:
                 self._serve()
@@ -208,6 +210,7 @@ class _Sleeper:
             self._grant(None, error)
         finally:
             with self._opening:
+                # Which unlocks it, too, where an exception kept the writer from doing so.
                 file.close()
                 self._file = None
 
@@ -226,7 +229,7 @@ class _Sleeper:
             claim.file, claim.error = file, error
             claim.granted.put(None)
             with claim.wanted:
-                pass
+                pass  # until the writer has left, however it left
 
     # -- fork --------------------------------------------------------------------------------------
 
@@ -301,6 +304,7 @@ class WriteLock:
         try:
             claim.granted.get(timeout=max(0.0, deadline_s - time.monotonic()))
         except Empty:
+            # The claim stays with the sleeper, which passes it over: `wanted` is free by then.
             raise self._refusal() from None
         if claim.error is not None:
             raise self._failure(claim.error) from claim.error
@@ -373,7 +377,8 @@ class FileLock:
         """Take the lock, without waiting; once.
 
         Raises:
-            StorageUnavailable: somebody else has it; the message says who.
+            StorageUnavailable: another process has it, or another lock of this one; the message
+                says which.
         """
         try:
             self._take()
@@ -391,7 +396,7 @@ class FileLock:
                 raise StorageUnavailable(f"{self._path} is held by {holder}") from None
             if _is_still(self._fd, self._path):
                 break
-            self.release()  # somebody removed the file meanwhile: a lock on it excludes nobody
+            self.release()  # the file was removed meanwhile: a lock on it excludes no process
         _write_note(self._fd, self._purpose)
 
     def release(self) -> None:
@@ -443,7 +448,7 @@ def open_lock_file(path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
             return os.open(path, flags)
         except FileNotFoundError:
             store = Path(path.removesuffix("-lock"))
-            # Whoever may write the store needs its lock, and nobody else does.
+            # A user who may write the store needs its lock, and no other user does.
             mode = store.stat().st_mode & 0o666 if store.exists() else 0o600
             return os.open(path, flags | os.O_CREAT, mode)
     except OSError as error:

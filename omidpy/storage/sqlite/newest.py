@@ -52,7 +52,7 @@ _column: Final = itemgetter(0, 1, 2)
 _row: Final = itemgetter(0)
 
 
-class Found:
+class FoundCells:
     """Cells as they are found.  To be closed: an open cursor would pin its view of the file."""
 
     def __init__(self, parts: Parts) -> None:
@@ -63,7 +63,7 @@ class Found:
         return self._cells
 
     def close(self) -> None:
-        """Leave the rest."""
+        """End the reading, with rows left that were not asked for."""
         self._parts.close()
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from omidpy.base.installation import install_hint
 from omidpy.codec import BYTES, FLOAT32, FLOAT64, INT16, INT32, INT64, JSON, TEXT, Codec
 from omidpy.errors import ConfigError, CorruptCell, UsageError
+from omidpy.tx.frames.asked import DEFAULT_BATCH_ROWS
 from omidpy.tx.frames.keys import WIDTHS
 from omidpy.tx.frames.shape import COMMIT_TS, Shape
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 SeenRow: TypeAlias = tuple[bytes, Mapping[bytes, Any]]
 """A row key, and `family:qualifier` -> value; with `_commit_ts` -> (value, commit_ts)."""
-
-DEFAULT_BATCH_ROWS: Final = 10_000
 
 _ARRAYS: Final = {INT64: "q", INT32: "i", INT16: "h", FLOAT64: "d", FLOAT32: "f"}
 """How Python's arrays call numbers that are a codec's bytes, the other way round."""

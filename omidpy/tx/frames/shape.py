@@ -17,24 +17,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from omidpy import codec as codecs
 from omidpy.base.words.arguments import parse_column
 from omidpy.codec import BYTES, INT64, Codec
 from omidpy.errors import UsageError
+from omidpy.tx.frames.asked import DEFAULT_KEY, Columns, KeyColumns
 from omidpy.tx.frames.keys import Key, KeyPart
-
-TypeName: TypeAlias = "str | Codec[Any]"
-Columns: TypeAlias = "Mapping[str, tuple[str | bytes, TypeName]]"
-KeyColumns: TypeAlias = "str | Mapping[str, TypeName]"
 
 COMMIT_TS: Final = "_commit_ts"
 """The column with the commit timestamp of the newest cell of a row that was read."""
 OP: Final = "_op"
 """The column of a frame to write that says what becomes of a row: `put`, also where it is null, or
 `delete`."""
-DEFAULT_KEY: Final = "row"
 COUNTER: Final = "counter"
 """The type of a column whose values are added to what is there."""
 

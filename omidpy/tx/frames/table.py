@@ -2,53 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from omidpy.base.words.arguments import check_count
-from omidpy.tx.batch import Batch
-from omidpy.tx.frames.reading import DEFAULT_BATCH_ROWS, pyarrow, record_batches, schema_of
-from omidpy.tx.frames.shape import DEFAULT_KEY, Columns, KeyColumns, Shape
-from omidpy.tx.frames.writing import FrameWriter, Target, batches_of
+from omidpy.tx.frames.asked import DEFAULT_BATCH_ROWS, DEFAULT_KEY, Columns, KeyColumns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from omidpy.tx.frames.shape import Shape
+    from omidpy.tx.frames.writing import Scanned, Written
 
 MOST_PAGE_ROWS: Final = 1000
 BATCH_WRITES: Final = 10_000
 """Writes of a frame that are collected before the transaction has them."""
 REST: Final = "cells"
 """The map of all columns, where no column is named."""
-
-
-class Scanned(Target, Protocol):
-    """The table that the frames are of."""
-
-    def scan(
-        self,
-        row_start: bytes | None = None,
-        row_stop: bytes | None = None,
-        row_prefix: bytes | None = None,
-        columns: Iterable[bytes] | None = None,
-        filter: None = None,  # noqa: A002 - happybase's signature
-        timestamp: None = None,
-        include_timestamp: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
-        batch_size: int | None = None,
-    ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
-        """Iterate over the rows of a range."""
-        ...
-
-
-class Written(Target, Protocol):
-    """The table that frames are written to."""
-
-    def batch(
-        self,
-        timestamp: None = None,
-        batch_size: int | None = None,
-    ) -> Batch:
-        """Collect writes, and hand them over together."""
-        ...
 
 
 class Frames:
@@ -91,6 +60,12 @@ class Frames:
 
         Cost: 1 RPC for up to 1000 rows, see `Snapshot.scan`.
         """
+        from omidpy.tx.frames.reading import (  # noqa: PLC0415 - few read frames
+            pyarrow,
+            record_batches,
+            schema_of,
+        )
+
         check_count("batch_rows", batch_rows)
         shape = shape_to_read(columns, key=key, rest=rest, commit_ts=commit_ts)
         arrow = pyarrow()
@@ -136,6 +111,11 @@ class Frames:
             TypeError: `data` gives no Arrow data.
             ConfigError: pyarrow is not installed.
         """
+        from omidpy.tx.frames.writing import (  # noqa: PLC0415 - few write frames
+            FrameWriter,
+            batches_of,
+        )
+
         shape = shape_to_write(columns, key=key, rest=rest)
         with self.batch(batch_size=BATCH_WRITES) as sink:
             writer = FrameWriter(self, shape, nulls=nulls, sink=sink)
@@ -148,6 +128,8 @@ def shape_to_read(
     columns: Columns | None, *, key: KeyColumns, rest: str | None, commit_ts: bool
 ) -> Shape:
     """Return what is read: all columns in a map, where none is named."""
+    from omidpy.tx.frames.shape import Shape  # noqa: PLC0415 - few have frames
+
     if columns is None and rest is None:
         rest = REST
     return Shape.of(columns, key=key, rest=rest, commit_ts=commit_ts)

@@ -17,6 +17,7 @@ from omidpy.codec import INT64, JSON, Codec
 from omidpy.errors import UsageError
 from omidpy.model import KeyRange
 from omidpy.storage.base import WHOLE_TABLE
+from omidpy.tx.batch import Batch
 from omidpy.tx.frames.reading import pyarrow, type_of
 from omidpy.tx.frames.shape import COMMIT_TS, OP, Field, Shape
 
@@ -40,7 +41,7 @@ class Base(Protocol):
 
 
 class Sink(Protocol):
-    """What takes writes."""
+    """What takes the writes of a frame: a transaction's table, or a worker's."""
 
     def put(self, row: bytes, data: Mapping[bytes, bytes]) -> None:
         """Write columns of a row."""
@@ -62,6 +63,36 @@ class Target(Base, Sink, Protocol):
     @property
     def is_conflict_free(self) -> bool:
         """Whether writes through this object are checked by nobody."""
+        ...
+
+
+class Scanned(Target, Protocol):
+    """The table that the frames are of."""
+
+    def scan(
+        self,
+        row_start: bytes | None = None,
+        row_stop: bytes | None = None,
+        row_prefix: bytes | None = None,
+        columns: Iterable[bytes] | None = None,
+        filter: None = None,  # noqa: A002 - happybase's signature
+        timestamp: None = None,
+        include_timestamp: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
+        batch_size: int | None = None,
+    ) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
+        """Iterate over the rows of a range."""
+        ...
+
+
+class Written(Target, Protocol):
+    """The table that frames are written to."""
+
+    def batch(
+        self,
+        timestamp: None = None,
+        batch_size: int | None = None,
+    ) -> Batch:
+        """Collect writes, and hand them over together."""
         ...
 
 

@@ -47,7 +47,10 @@ class DroppedSavepoint(NamedTuple):
 
     sent: Sequence[tuple[CellName, int]]
     was_acknowledged: bool
-    """Whether the store has said that all of it arrived."""
+    """Whether the store has said that all of it arrived.
+
+    If not, a put may still be on its way, and arrive behind the delete that takes it back.
+    """
 
     @property
     def deletes(self) -> dict[str, list[RowMutation]]:
@@ -215,7 +218,7 @@ class WriteBuffer:
         return len(self._layers) - 1
 
     def scope_depth(self) -> int:
-        """Return in how many of the open savepoints, from the outermost, whoever asks is."""
+        """Return in how many of the open savepoints, from the outermost, the calling task is."""
         depth = 0
         for layer in self._layers[1:]:
             if layer.scope is not None and not layer.scope.is_inside():
@@ -224,7 +227,7 @@ class WriteBuffer:
         return depth
 
     def check_scope(self) -> None:
-        """Raise `UsageError` if the open savepoint is that of somebody else."""
+        """Raise `UsageError` if the open savepoint is that of another task."""
         scope = self._layers[-1].scope
         if scope is not None and not scope.is_inside():
             raise UsageError(
@@ -280,6 +283,7 @@ class WriteBuffer:
             self._used_checkpoint = self._checkpoint
             self._dropped.append(dropped)
         for sent in top.sent:
+            # Or the next flush would send again what is about to be deleted.
             self._unacknowledged.pop(sent, None)
         for merge in reversed(top.merges):
             self._unmerge(merge)
@@ -350,9 +354,13 @@ class WriteBuffer:
                     "2 MiB in all"
                 )
             if changed and (rewritten or self._checkpoint <= self._used_checkpoint):
+                # Two values at one version: a late copy of the first would replace the second.
+                # And a put at a version that was deleted is hidden by the marker of the delete.
                 self._take_checkpoint()
             version = self._fixed_version or self._start_ts + self._checkpoint
             for name, value in changed.items():
+                # Before it leaves: from here on it may be in the store, whatever is answered, so
+                # that the transaction heals it or removes it (I8, I9).
                 self._sent.setdefault(name, {})[version] = value
                 self._unacknowledged[name, version] = None
                 layer.sent.append((name, version))
@@ -416,6 +424,8 @@ class WriteBuffer:
 
     def acknowledge(self) -> None:
         """Note that everything taken is in the store, and now read from there."""
+        # In this order: an interrupt in between leaves cells to be read from here that are in the
+        # store as well, and the next `take` finds them sent and unchanged.
         self._unacknowledged = {}
         for layer in self._taken:
             layer.clear()
@@ -478,6 +488,8 @@ class WriteBuffer:
         self._conflict_free |= free
         self._conflict_free.difference_update(set(names).difference(conflict_free))
         for name in names:
+            # Its value is the worker's: nothing here sends it, but it is healed or removed with
+            # the rest.
             self._sent.setdefault(name, {})[version] = None
         if self.has_savepoint:
             self._layers[-1].merges.append(merge)

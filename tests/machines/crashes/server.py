@@ -16,14 +16,14 @@ import itertools
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Unpack
 from unittest import mock
 
 import msgspec
 
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.model import MAX_VERSION, Column, ColumnSpec
+from omidpy.model import Column
 from omidpy.opening import open_store
 from omidpy.storage.base import (
     CellGroup,
@@ -31,6 +31,7 @@ from omidpy.storage.base import (
     Condition,
     Entries,
     GuardedMutation,
+    Read,
     Row,
     RowMutation,
     Store,
@@ -112,26 +113,9 @@ class ServerStore(MortalStore):
         whole = partial(self.store.write_guarded, mutations, guard=guard, durable=durable)
         return self._death.perform("write all at once", whole, StorageUnavailable, {})
 
-    def get(
-        self,
-        table: str,
-        rows: Sequence[bytes],
-        *,
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-        max_versions: int | None = None,
-    ) -> list[Row]:
+    def get(self, table: str, rows: Sequence[bytes], **read: Unpack[Read]) -> list[Row]:
         """Read, if there is time."""
-        whole = partial(
-            self.store.get,
-            table,
-            rows,
-            columns=columns,
-            min_version=min_version,
-            max_version=max_version,
-            max_versions=max_versions,
-        )
+        whole = partial(self.store.get, table, rows, **read)
         if table != COMMIT_TABLE:
             return whole()
         return self._death.perform(f"read {table}", whole, StorageUnavailable, {})

@@ -17,7 +17,8 @@ import pytest
 from omidpy import committers
 from omidpy.committers.hadoop import leftovers
 from omidpy.committers.objects import store as stores
-from omidpy.committers.objects.store import Gone, ObjectStore, Occupied, Refused
+from omidpy.committers.objects.answers import Gone, Occupied, Refused
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import SUCCESS, Folder, is_hidden, parse_object
 from omidpy.committers.publishing import ending
 from omidpy.committers.s3 import S3Committer

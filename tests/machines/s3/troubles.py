@@ -142,7 +142,7 @@ def check(
 
 def quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for nothing between tries."""
-    monkeypatch.setattr("omidpy.committers.objects.store.CONFLICT_PAUSE_S", 0.0)
+    monkeypatch.setattr("omidpy.committers.objects.answers.CONFLICT_PAUSE_S", 0.0)
     monkeypatch.setattr("omidpy.committers.heads.deciding.PAUSE_S", 0.0)
     monkeypatch.setattr("botocore.endpoint.time", _Timeless())
 

@@ -40,7 +40,7 @@ STORE_WRITES: Final = frozenset(
 """And what does."""
 FACT_WRITES: Final = frozenset(
     {
-        *("replace", "write_beside", "replace_beside", "forget", "complete"),
+        *("replace", "replace_own", "write_beside", "replace_beside", "forget", "complete"),
         *("record_claim", "forget_claims", "raise_prune_horizon", "publish_collection_horizon"),
         *("invalidate", "invalidate_all", "undo_invalidation"),
     }

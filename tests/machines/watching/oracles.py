@@ -25,7 +25,7 @@ from tso.core.events import Batch, FlushResult
 from tso.core.settings import Settings
 from tso.durable.persist import NoPersistence
 from tso.instance import begin
-from tso.serving.flushing import Worker
+from tso.serving.flushing import FlushThread
 from tso.serving.http import PrometheusMetrics
 from tso.serving.server import OracleServer
 
@@ -112,7 +112,7 @@ def watch(
                 capabilities=PeerCapabilities(epoch=Timestamp(0)),
                 clock=clock,
                 metrics=metrics,
-                worker=Worker(asyncio.get_running_loop(), executor),
+                worker=FlushThread(asyncio.get_running_loop(), executor),
                 connection_count=places,
             )
             bound = socket.create_server(("127.0.0.1", 0))

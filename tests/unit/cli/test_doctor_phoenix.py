@@ -11,14 +11,14 @@ import pytest
 
 import omidpy
 from omidpy.cli import main
-from omidpy.cli.store import phoenix
-from omidpy.cli.store.findings import Health
 from omidpy.phoenix.settings import (
     CLIENT_CONFIGURATION,
     SERVER_SETTINGS,
     client_configuration,
     site_properties,
 )
+from omidpy.reports.health import phoenix
+from omidpy.reports.health.findings import Health
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_options_that_lack_another_are_refused(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who gives them means something by them."""
-    monkeypatch.setattr("omidpy.cli.store.doctor._check_address", lambda _: iter(()))
+    monkeypatch.setattr("omidpy.cli.store.doctor.check_address", lambda _: iter(()))
     monkeypatch.setattr("omidpy.cli.store.doctor.check_store", lambda *_, **__: iter(()))
     monkeypatch.delenv("OMIDPY_STORE", raising=False)
     with pytest.raises(SystemExit) as ended:

@@ -16,7 +16,8 @@ from omidpy.committers.hadoop import rescue
 from omidpy.committers.hadoop.magic import MagicCommitter
 from omidpy.committers.heads import plan as plans
 from omidpy.committers.objects import pendings
-from omidpy.committers.objects.store import ObjectStore, Occupied
+from omidpy.committers.objects.answers import Occupied
+from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
 from omidpy.committers.publishing import ending
 from omidpy.committers.values import PendingFile, TaskId

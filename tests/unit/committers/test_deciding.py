@@ -371,7 +371,7 @@ def test_a_store_without_conditions_is_told_of(
 
 def test_a_conflict_is_tried_again(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """409 says that another request was under way, and nothing of what is there."""
-    monkeypatch.setattr("omidpy.committers.objects.store.CONFLICT_PAUSE_S", 0.0)
+    monkeypatch.setattr("omidpy.committers.objects.answers.CONFLICT_PAUSE_S", 0.0)
     for operation, inline_bytes in (("PutObject", 100), ("CompleteMultipartUpload", 0)):
         job = begun(operation, inline_bytes=inline_bytes)
         left = [1, 1]

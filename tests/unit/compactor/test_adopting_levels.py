@@ -20,13 +20,13 @@ from omidpy.base.tables import (
     OMID_ENABLED,
 )
 from omidpy.cli import main
-from omidpy.cli.store.doctor import check_store
-from omidpy.cli.store.findings import Health, MisadoptedFinding
 from omidpy.errors import ConfigError, Fenced, StorageError, UsageError, WriteConflict
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, TableId, TableSchema, Timestamp
 from omidpy.opening import open_store
+from omidpy.reports.health.checks import check_store
+from omidpy.reports.health.findings import Health, MisadoptedFinding
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE, Client
 

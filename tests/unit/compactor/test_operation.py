@@ -21,7 +21,7 @@ from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import Report, RunLog, RunRecord
 from compactor.run.driver import RESUMABLE_S
 from compactor.run.environment import Environment
-from compactor.run.lease import Lease, LeaseRecord
+from compactor.run.lease import PruneLease, PruneLeaseRecord
 from compactor.run.local import ranges_here
 from compactor.run.operation import KIND
 from compactor.run.plan import STEPS, Compaction
@@ -378,11 +378,11 @@ def test_a_claim_that_is_made_while_a_run_ends_is_not_forgotten() -> None:
 
 
 @contextlib.contextmanager
-def at_work(world: World, **names: str) -> Iterator[Lease]:
+def at_work(world: World, **names: str) -> Iterator[PruneLease]:
     """Hold the lease, as a run on another machine does."""
     fates = TableFateStore(world.store)
     worker = fates.new_worker(lease_s=15.0, clock=world.clock)
-    lease = Lease(world.store, world.clock, judge=fates.new_judge(world.clock))
+    lease = PruneLease(world.store, world.clock, judge=fates.new_judge(world.clock))
     named = {"run": "the other", "operation": "", **names}
     assert lease.try_take(lease.look(), worker=worker.id, **named)
     try:
@@ -421,13 +421,15 @@ def test_a_run_does_not_wait_for_the_dead(stage: Stage) -> None:
     stage.sleep = sleep
     stage.compact(ALL_AT_ONCE)
     assert stage.said.notes == []
-    assert Lease(stage.world.store, stage.world.clock, judge=Nobody()).look().token == token + 1
+    assert (
+        PruneLease(stage.world.store, stage.world.clock, judge=Nobody()).look().token == token + 1
+    )
 
 
 def test_a_run_that_is_over_has_given_its_lease_back(stage: Stage) -> None:
     """Its row as a worker goes too; but that may fail, and then the next run would wait for it."""
-    lease = Lease(stage.world.store, stage.world.clock, judge=Nobody())
-    held: list[LeaseRecord] = []
+    lease = PruneLease(stage.world.store, stage.world.clock, judge=Nobody())
+    held: list[PruneLeaseRecord] = []
     stage.compact(ALL_AT_ONCE, on_step=at("run-ended", lambda: held.append(lease.look())))
     assert [one.is_held for one in (*held, lease.look())] == [True, False]
     stage.kill("ranges-passed")
@@ -448,7 +450,7 @@ def test_what_is_left_of_a_dead_driver_goes_with_its_lease() -> None:
     stage = Stage(NoLocks())
     fates = TableFateStore(stage.world.store)
     worker = fates.new_worker(lease_s=15.0, clock=stage.world.clock)
-    lease = Lease(stage.world.store, stage.world.clock, judge=Nobody())
+    lease = PruneLease(stage.world.store, stage.world.clock, judge=Nobody())
     assert lease.try_take(lease.look(), worker=worker.id, run="dead", operation="")
     assert len(fates.worker_names()) == 1
     stage.compact(ALL_AT_ONCE)
@@ -530,7 +532,7 @@ def test_only_the_newest_holder_raises_the_horizon(stage: Stage) -> None:
 
 
 @contextlib.contextmanager
-def at_work_after(world: World, deposed: Lease) -> Iterator[Lease]:
+def at_work_after(world: World, deposed: PruneLease) -> Iterator[PruneLease]:
     """Take the lease from one who holds it still."""
     with at_work(world) as lease:
         assert lease.record.token == deposed.record.token + 1

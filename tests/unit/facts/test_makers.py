@@ -24,7 +24,6 @@ from omidpy.admin.table_steps import (
     give_up_making,
 )
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, maker
-from omidpy.cli.store.doctor import _check_ghosts
 from omidpy.errors import CorruptCell, FateError, NoSuchTable, StorageUnavailable, TableExists
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.makers import MADE_PREFIX, Makers
@@ -35,6 +34,7 @@ from omidpy.fate.step import Done, encode_step
 from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.model import TableSchema
+from omidpy.reports.health.checks import check_ghosts
 from omidpy.storage.base import Capabilities, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.basics import an_operation
@@ -310,7 +310,7 @@ def test_a_ghost_that_was_written_to_is_kept_until_somebody_adopts_it() -> None:
     """Clients of Omid's know of no makers, and what they committed must not go."""
     world = World()
     world.leave_a_ghost()
-    (finding,) = _check_ghosts(world.store, {TABLE: world.store.schema(TABLE)})
+    (finding,) = check_ghosts(world.store, {TABLE: world.store.schema(TABLE)})
     assert str(finding.health) == "ok"
     world.write_as_java()
     with pytest.raises(TableExists, match="table adopt accounts --apply"):
@@ -318,7 +318,7 @@ def test_a_ghost_that_was_written_to_is_kept_until_somebody_adopts_it() -> None:
     new = world.tm.session.catalog.plan(TABLE, ["cf"], [])
     with pytest.raises(TableExists, match="table adopt accounts --apply"):
         world.make(Renewal(new.schema, is_first=True))
-    (finding,) = _check_ghosts(world.store, {TABLE: world.store.schema(TABLE)})
+    (finding,) = check_ghosts(world.store, {TABLE: world.store.schema(TABLE)})
     assert str(finding.health) == "warning"
     assert "table adopt accounts --apply" in finding.detail
     adopt(world.store, plan_adoption(world.store, TABLE, COMMIT_TABLE), COMMIT_TABLE)

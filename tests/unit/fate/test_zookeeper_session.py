@@ -12,7 +12,7 @@ import pytest
 
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.zookeeper import session as module
-from omidpy.fate.zookeeper.session import Check, Create, Delete, Session, Write
+from omidpy.fate.zookeeper.session import Check, Create, Delete, Write, ZooKeeperSession
 from omidpy.oracle.zookeeper import ZooKeeperAddress
 from tests.machines.interrupts.lines import Interrupt, Interrupter
 
@@ -20,7 +20,7 @@ pytest.importorskip("kazoo")
 
 DEADLINE_S: Final = 20.0
 
-CALLS: Final[dict[str, Callable[[Session], object]]] = {
+CALLS: Final[dict[str, Callable[[ZooKeeperSession], object]]] = {
     "sync": lambda session: session.sync(),
     "read": lambda session: session.read("/a"),
     "read_each": lambda session: session.read_each(["/a", "/b"]),
@@ -61,15 +61,15 @@ class Silent(Exception):
 
 
 @pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+def session(monkeypatch: pytest.MonkeyPatch) -> ZooKeeperSession:
     """Return a session in which callers take turns, as over TLS."""
     monkeypatch.setattr(module, "start_client", lambda _: (Answering(), (Silent,)))
     address = ZooKeeperAddress(hosts="zk:2281", namespace="n", client_options={"use_ssl": True})
     assert not address.is_pipelined
-    return Session(address)
+    return ZooKeeperSession(address)
 
 
-def goes_on_elsewhere(session: Session) -> bool:
+def goes_on_elsewhere(session: ZooKeeperSession) -> bool:
     """Say whether another thread gets its turn."""
     done = threading.Event()
 
@@ -82,7 +82,7 @@ def goes_on_elsewhere(session: Session) -> bool:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_an_interrupt_leaves_no_turn_taken(session: Session, name: str) -> None:
+def test_an_interrupt_leaves_no_turn_taken(session: ZooKeeperSession, name: str) -> None:
     """Every other thread that runs operations would wait for ever."""
     interrupter = Interrupter()
 
@@ -99,11 +99,13 @@ def test_an_interrupt_leaves_no_turn_taken(session: Session, name: str) -> None:
 
 def test_all_calls_are_interrupted() -> None:
     """A new one is noticed."""
-    public = {name for name, what in vars(Session).items() if callable(what) and name[0] != "_"}
+    public = {
+        name for name, what in vars(ZooKeeperSession).items() if callable(what) and name[0] != "_"
+    }
     assert public - {"close"} == CALLS.keys()
 
 
-def test_a_silent_ensemble_is_told_in_our_words(session: Session) -> None:
+def test_a_silent_ensemble_is_told_in_our_words(session: ZooKeeperSession) -> None:
     """And the turn is given back."""
 
     def silent(_: object) -> None:
@@ -115,7 +117,7 @@ def test_a_silent_ensemble_is_told_in_our_words(session: Session) -> None:
 
 
 def test_a_child_takes_no_turns_with_its_parent(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    session: ZooKeeperSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a thread of the parent had at the fork is never given back in the child."""
     with session._turn():

@@ -24,7 +24,7 @@ from tests.machines.fake_session import FakeSession
 
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zookeeper_store, "Session", FakeSession)
+    monkeypatch.setattr(zookeeper_store, "ZooKeeperSession", FakeSession)
 
 
 def opened() -> ZooKeeperFateStore:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
-from omidpy.model import MAX_VERSION, Cell, ColumnSpec
+from omidpy.model import Cell
 from omidpy.reading.resolution import MAX_LOOKUPS_PER_CELL, CellResolver
-from omidpy.storage.base import Row
+from omidpy.storage.base import Read, Row
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
 from tests.machines.like_thrift1 import LikeThrift1
@@ -22,28 +23,12 @@ class CountingStore(MemoryStore):
         self.lookups = 0
         self.gets = 0
 
-    def get(
-        self,
-        table: str,
-        rows: Sequence[bytes],
-        *,
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-        max_versions: int | None = None,
-    ) -> list[Row]:
+    def get(self, table: str, rows: Sequence[bytes], **read: Unpack[Read]) -> list[Row]:
         """Read rows, as a memory store does."""
         if table == "t":
             self.gets += 1
-            self.lookups += len(rows) * len(columns or ((b"", None),))
-        return super().get(
-            table,
-            rows,
-            columns=columns,
-            min_version=min_version,
-            max_version=max_version,
-            max_versions=max_versions,
-        )
+            self.lookups += len(rows) * len(read.get("columns") or ((b"", None),))
+        return super().get(table, rows, **read)
 
 
 def test_rows_of_different_columns_cost_no_more_than_rows_of_the_same() -> None:
@@ -70,26 +55,11 @@ def test_rows_of_different_columns_cost_no_more_than_rows_of_the_same() -> None:
 class OneViewStore(LikeThrift1):
     """A store whose gets of several versions are made of several reads."""
 
-    def get(
-        self,
-        table: str,
-        rows: Sequence[bytes],
-        *,
-        columns: Sequence[ColumnSpec] | None = None,
-        min_version: int = 0,
-        max_version: int = MAX_VERSION,
-        max_versions: int | None = None,
-    ) -> list[Row]:
+    def get(self, table: str, rows: Sequence[bytes], **read: Unpack[Read]) -> list[Row]:
         """Read rows, and fail where a row would not be seen at one moment."""
-        assert table != "t" or max_versions == 1 or max_version - min_version == 1
-        return super().get(
-            table,
-            rows,
-            columns=columns,
-            min_version=min_version,
-            max_version=max_version,
-            max_versions=max_versions,
-        )
+        is_of_one = read["max_version"] - read["min_version"] == 1
+        assert table != "t" or read.get("max_versions") == 1 or is_of_one
+        return super().get(table, rows, **read)
 
 
 def test_a_shadow_cell_is_read_in_one_view_with_its_cell() -> None:

@@ -16,7 +16,7 @@ from omidpy.errors import ExportError, Fenced, NoSuchQueue, QueueFull, UsageErro
 from omidpy.fate.step import Again, Step, decode_step, encode_step
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S, BucketRows, Successor
-from omidpy.recipes.export_queue.upkeep import making
+from omidpy.recipes.export_queue.upkeep import handover, making
 from omidpy.recipes.export_queue.upkeep import rebucketing as rebucketing_module
 from omidpy.recipes.export_queue.upkeep.rebucketing import (
     DROPPED,
@@ -455,7 +455,7 @@ def test_a_replay_that_comes_before_the_switch_is_delivered(
     for _ in range(3):
         rebucketing.take()
         scene.export()
-    begin_epochs = rebucketing_module._begin_epochs
+    begin_epochs = handover.begin_epochs
     left = [count]
 
     def paused(*args: Any) -> None:
@@ -464,7 +464,7 @@ def test_a_replay_that_comes_before_the_switch_is_delivered(
             scene.queue.replay(0)
         begin_epochs(*args)
 
-    monkeypatch.setattr(rebucketing_module, "_begin_epochs", paused)
+    monkeypatch.setattr(rebucketing_module, "begin_epochs", paused)
     assert isinstance(rebucketing.next, Switch)
     for _ in range(count):
         answer = rebucketing.next.call(rebucketing.told, rebucketing.tools)

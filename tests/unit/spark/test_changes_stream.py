@@ -26,10 +26,10 @@ from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.spark import changes_stream
 from omidpy.spark.changes_stream import (
     SCHEMA,
+    ChangesOptions,
     ChangesReader,
     ChangesSource,
     ChangesStreamReader,
-    Options,
 )
 from omidpy.storage.hbase.native.security import tokens
 from omidpy.storage.hbase.native.security.tokens import Token
@@ -309,15 +309,15 @@ def test_what_may_have_been_collected_is_refused_by_the_driver(client: Client) -
 def test_what_a_query_lacks_is_named(options: dict[str, str], message: str) -> None:
     """Before Spark is asked for anything; option names have no case there."""
     with pytest.raises(UsageError, match=message):
-        Options(options)
+        ChangesOptions(options)
 
 
 def test_options_of_one_kind_are_refused_by_the_other() -> None:
     """They would be passed over."""
     with pytest.raises(UsageError, match="for streams"):
-        ChangesReader(Options({**NEEDED, "since": "latest"}))
+        ChangesReader(ChangesOptions({**NEEDED, "since": "latest"}))
     with pytest.raises(UsageError, match="for streams"):
-        ChangesReader(Options({**NEEDED, "maxrowspertrigger": "5"}))
+        ChangesReader(ChangesOptions({**NEEDED, "maxrowspertrigger": "5"}))
     for name, text in (("until", "1"), ("snapshot", "true")):
         with pytest.raises(UsageError, match="for batches"):
-            ChangesStreamReader(Options({**NEEDED, name: text}))
+            ChangesStreamReader(ChangesOptions({**NEEDED, name: text}))

@@ -14,13 +14,13 @@ from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import aio
 from omidpy.base.clock import ManualClock
 from omidpy.base.tables import OMID_ENABLED
-from omidpy.cli.store.doctor import check_store
-from omidpy.cli.store.findings import Health, IndexedFinding
 from omidpy.errors import ConfigError, Fenced, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.oracle.base import Begun
+from omidpy.reports.health.checks import check_store
+from omidpy.reports.health.findings import Health, IndexedFinding
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore

@@ -28,7 +28,13 @@ from omidpy.errors import CorruptCell, ExportError
 from omidpy.recipes.export_queue.delivery.exactly import MarkRefused, Step, exact_delivery
 from omidpy.recipes.export_queue.delivery.failing import Failures, Memory, Paused
 from omidpy.recipes.export_queue.delivery.patience import Patience
-from omidpy.recipes.export_queue.delivery.terms import PARK_KEY, STOP, Counter, Options, Pass
+from omidpy.recipes.export_queue.delivery.terms import (
+    PARK_KEY,
+    STOP,
+    Counter,
+    DeliveryOptions,
+    Pass,
+)
 from omidpy.recipes.export_queue.entries.acknowledgement import (
     ROWS_AT_ONCE,
     removals,
@@ -52,8 +58,8 @@ from omidpy.recipes.export_queue.entries.dead import (
     rewrite,
 )
 from omidpy.recipes.export_queue.entries.layout import BY_KEY, COLUMN, decode_content, key_prefix
-from omidpy.recipes.export_queue.entries.ordering import Found, KeyWindow, Position, Window
-from omidpy.recipes.export_queue.entries.possession import BucketLost, Lease
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, KeyWindow, Position, Window
+from omidpy.recipes.export_queue.entries.possession import BucketLost, OwnedBucket
 from omidpy.recipes.export_queue.entries.state import table_name
 from omidpy.recipes.export_queue.exporter import (
     Batch,
@@ -88,7 +94,7 @@ class Delivery:
         queue_id: str,
         definition: Definition,
         exporter: Exporter,
-        options: Options,
+        options: DeliveryOptions,
         counter: Counter,
         *,
         on_step: Callable[[str], None] = lambda _: None,
@@ -117,7 +123,7 @@ class Delivery:
         """Return what is known of a bucket before its first pass."""
         return Memory(Patience(self._options.max_attempts), Patience(self._options.max_attempts))
 
-    def run_pass(self, lease: Lease, memory: Memory, view: View) -> Pass:
+    def run_pass(self, lease: OwnedBucket, memory: Memory, view: View) -> Pass:
         """Deliver what is in a bucket; say how far that came.
 
         Args:
@@ -135,7 +141,7 @@ class Delivery:
         if len(graves) != lease.state.dead:
             lease.update(dead=len(graves))
         self._deliver_dead(lease, memory, graves)
-        left: list[Found] = []
+        left: list[FoundEntry] = []
         window = self._window(lease, view, left)
         has_moved = False
         while batch := window.take(
@@ -144,7 +150,7 @@ class Delivery:
             self._on_step("taken")
             self._remove_left(left)
             try:
-                rest: Sequence[Found] = batch
+                rest: Sequence[FoundEntry] = batch
                 while rest:
                     rest = self._deliver_batch(lease, memory, graves, rest, view, window)
             except Paused:
@@ -168,7 +174,7 @@ class Delivery:
             )
         return Pass(has_moved=has_moved, is_whole=True)
 
-    def _count(self, lease: Lease, memory: Memory, view: View) -> None:
+    def _count(self, lease: OwnedBucket, memory: Memory, view: View) -> None:
         """Count what waits, if that is due and has an order."""
         since_s = self._clock.monotonic_s()
         if self._definition.layout == BY_KEY or since_s < memory.count_due_s:
@@ -177,7 +183,7 @@ class Delivery:
         now_s = self._clock.monotonic_s()
         memory.count_due_s = now_s + rest_s(now_s - since_s)
 
-    def _window(self, lease: Lease, view: View, left: list[Found]) -> Window | KeyWindow:
+    def _window(self, lease: OwnedBucket, view: View, left: list[FoundEntry]) -> Window | KeyWindow:
         state = lease.state
         found = view.entries(
             lease.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
@@ -190,8 +196,8 @@ class Delivery:
         return Window(found, after=lease.state.cursor, hold_bytes=hold_bytes)
 
     def _but_left(
-        self, found: Iterator[Found], cursor: Position, left: list[Found]
-    ) -> Iterator[Found]:
+        self, found: Iterator[FoundEntry], cursor: Position, left: list[FoundEntry]
+    ) -> Iterator[FoundEntry]:
         """Yield what is above the cursor; what a death has left below it goes into `left`."""
         for one in found:
             if one.position > cursor:
@@ -201,7 +207,7 @@ class Delivery:
             if len(left) >= ROWS_AT_ONCE:
                 self._remove_left(left)
 
-    def _remove_left(self, left: list[Found]) -> None:
+    def _remove_left(self, left: list[FoundEntry]) -> None:
         """Remove rows behind a cursor that is durable: whoever does it, they were delivered."""
         remove(self._tm.store, self._in_store, left)
         left.clear()
@@ -210,23 +216,23 @@ class Delivery:
 
     def _deliver_batch(
         self,
-        lease: Lease,
+        lease: OwnedBucket,
         memory: Memory,
         graves: Graves,
-        batch: Sequence[Found],
+        batch: Sequence[FoundEntry],
         view: View,
         window: Window | KeyWindow,
-    ) -> Sequence[Found]:
+    ) -> Sequence[FoundEntry]:
         """Deliver a batch, or its beginning; return the rest, in which is more than a mark holds.
 
         Raises: as `run_pass`.
         """
         whole = self._with_contents(batch, view)
-        good: list[tuple[Found, Entry]] = []
-        dying: list[tuple[Found, Note]] = []
+        good: list[tuple[FoundEntry, Entry]] = []
+        dying: list[tuple[FoundEntry, Note]] = []
         end = batch[-1].position
         stopped = ""
-        later: list[Found] = []
+        later: list[FoundEntry] = []
         for at, found in enumerate(whole):
             if self._exact is not None and len(dying) == MOST_LEFT_OUT:
                 end, later = whole[at - 1].position, whole[at:]
@@ -294,9 +300,9 @@ class Delivery:
 
     def _counted(
         self,
-        lease: Lease,
-        taken: Sequence[Found],
-        later: Sequence[Found],
+        lease: OwnedBucket,
+        taken: Sequence[FoundEntry],
+        later: Sequence[FoundEntry],
         view: View,
         window: Window | KeyWindow,
     ) -> dict[str, object]:
@@ -316,7 +322,7 @@ class Delivery:
             return {}
         return {"cursor_ts": cursor.commit_ts, "cursor_ordinal": cursor.ordinal.hex()}
 
-    def _with_contents(self, batch: Sequence[Found], view: View) -> list[Found]:
+    def _with_contents(self, batch: Sequence[FoundEntry], view: View) -> list[FoundEntry]:
         """Return a batch with what it holds; what somebody else has removed meanwhile is left out.
 
         Only an owner that was paused finds such entries.
@@ -329,7 +335,7 @@ class Delivery:
         ]
         return [found for found in filled if found.content is not None]
 
-    def _judged(self, found: Found, memory: Memory) -> tuple[bytes | None, Entry | None, str]:
+    def _judged(self, found: FoundEntry, memory: Memory) -> tuple[bytes | None, Entry | None, str]:
         """Return the key of an entry, the entry, and why it cannot be delivered, if so."""
         try:
             content = decode_content(found.content or b"")
@@ -355,7 +361,7 @@ class Delivery:
 
     # -- dead letters --------------------------------------------------------------------------
 
-    def _deliver_dead(self, lease: Lease, memory: Memory, graves: Graves) -> None:
+    def _deliver_dead(self, lease: OwnedBucket, memory: Memory, graves: Graves) -> None:
         """Deliver what is due of the dead letters, one by one: any may fail again."""
         due = graves.due()
         there = frozenset(grave.found.position for grave in graves) if due else frozenset()
@@ -386,9 +392,9 @@ class Delivery:
 
     def _send(
         self,
-        lease: Lease,
+        lease: OwnedBucket,
         patience: Patience,
-        good: Sequence[tuple[Found, Entry]],
+        good: Sequence[tuple[FoundEntry, Entry]],
         memory: Memory,
         step: Step,
     ) -> int:
@@ -418,13 +424,13 @@ class Delivery:
             remove_deleted(self._tm.store, self._in_store, [found.row for found, _ in good])
         return taken
 
-    def _removals(self, delivered: Sequence[Found]) -> list[RowMutation]:
+    def _removals(self, delivered: Sequence[FoundEntry]) -> list[RowMutation]:
         """Return what removes the rows of delivered entries, with the state of the bucket (X9)."""
         if isinstance(self._exporter, TransactionalExporter) or self._definition.keep_s is not None:
             return []
         return removals(delivered)
 
-    def _remove_grave(self, lease: Lease, grave: Grave, taken: int) -> None:
+    def _remove_grave(self, lease: OwnedBucket, grave: Grave, taken: int) -> None:
         """Remove a dead letter that was delivered: whatever is in its row, which was rewritten."""
         changes: dict[str, Any] = {
             "exported": lease.state.exported + taken,
@@ -443,7 +449,11 @@ class Delivery:
         return self._tm.begin(read_only=True).start_ts
 
     def _export(
-        self, lease: Lease, good: Sequence[tuple[Found, Entry]], memory: Memory, step: Step
+        self,
+        lease: OwnedBucket,
+        good: Sequence[tuple[FoundEntry, Entry]],
+        memory: Memory,
+        step: Step,
     ) -> int:
         """Hand entries to the exporter; return how many nobody has delivered before."""
         if self._exact is not None:

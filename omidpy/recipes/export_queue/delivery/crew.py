@@ -217,7 +217,7 @@ class Crew:
         return Sight(len(self.leases) - fair, others, problems)
 
     def leave(self) -> None:
-        """Give everything back."""
+        """Give every bucket back, so that other exporters need not wait."""
         self._is_over.set()
         if self._heart is not None and self._heart.ident is not None:
             self._heart.join()

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.entries.layout import BY_KEY, BY_TIME
-from omidpy.recipes.export_queue.entries.ordering import Found, Position
-from omidpy.recipes.export_queue.entries.possession import Lease
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
+from omidpy.recipes.export_queue.entries.possession import OwnedBucket
 from omidpy.recipes.export_queue.exporter import (
     Batch,
     Deposed,
@@ -74,9 +74,9 @@ class ExactDelivery:
 
     def deliver(
         self,
-        lease: Lease,
+        lease: OwnedBucket,
         standing: Standing,
-        good: Sequence[tuple[Found, Entry]],
+        good: Sequence[tuple[FoundEntry, Entry]],
         step: Step,
         *,
         fresh_ts: Callable[[], int],
@@ -125,7 +125,7 @@ class ExactDelivery:
         standing.share, standing.mark = share, after
 
     def _take_over(
-        self, lease: Lease, standing: Standing, share: Share, fresh_ts: Callable[[], int]
+        self, lease: OwnedBucket, standing: Standing, share: Share, fresh_ts: Callable[[], int]
     ) -> None:
         lease.confirm()
         found = self._exporter.take_over(share)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, Trust, blame
-from omidpy.recipes.export_queue.entries.ordering import Found, Position
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
 from omidpy.recipes.export_queue.exporter import Entry, Poison, Refused, Retry
 from omidpy.recipes.export_queue.marks import Standing
 
@@ -46,7 +46,7 @@ class Failures:
     """What the exporter of one queue has failed at.  Safe to share among threads."""
 
     def __init__(self, queue_id: str) -> None:
-        """Know of none."""
+        """Begin with nothing failed."""
         self._queue_id = queue_id
         self._trust = Trust()
 
@@ -59,7 +59,7 @@ class Failures:
         error: Exception,
         bucket: int,
         patience: Patience,
-        good: Sequence[tuple[Found, Entry]],
+        good: Sequence[tuple[FoundEntry, Entry]],
         memory: Memory,
     ) -> Paused:
         """Say how to go on after what an exporter raised.

@@ -21,7 +21,7 @@ from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S, BucketLease, Crew
 from omidpy.recipes.export_queue.entries.acknowledgement import remove
 from omidpy.recipes.export_queue.entries.layout import BY_TIME, Content, decode_content
-from omidpy.recipes.export_queue.entries.ordering import Found, Position, Window
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position, Window
 from omidpy.recipes.export_queue.entries.state import Places, table_name
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep.finishing import Finisher
@@ -182,7 +182,7 @@ class Possession:
                 continue
             from_ts, cursor = lease.state.scan_from, lease.state.cursor
             count, low_ts = 0, view.low_ts + 1
-            gone: list[Found] | None = []
+            gone: list[FoundEntry] | None = []
             for found in view.log(lease.bucket, from_ts=from_ts):
                 if found.position.commit_ts >= end_ts:
                     low_ts = min(low_ts, found.start_ts)
@@ -261,7 +261,7 @@ class Possession:
         in_store: str,
         view: View,
         bucket: int,
-        gone: list[Found] | None,
+        gone: list[FoundEntry] | None,
         *,
         from_ts: int,
         end_ts: int,
@@ -275,7 +275,7 @@ class Possession:
             remove(self._tm.store, in_store, page)
 
 
-def read(tm: TransactionManager, portion: Portion) -> Iterator[tuple[Found, Content]]:
+def read(tm: TransactionManager, portion: Portion) -> Iterator[tuple[FoundEntry, Content]]:
     """Yield the entries of a portion by position.
 
     Raises:
@@ -298,7 +298,7 @@ def read(tm: TransactionManager, portion: Portion) -> Iterator[tuple[Found, Cont
             yield found, decode_content(found.content or contents[found.row])
 
 
-def _noted(gone: list[Found] | None, found: Found) -> list[Found] | None:
+def _noted(gone: list[FoundEntry] | None, found: FoundEntry) -> list[FoundEntry] | None:
     """Return entries with one more, or None where they are too many: they are read once more."""
     if gone is None or len(gone) >= NOTED_ENTRIES:
         return None

@@ -26,8 +26,8 @@ from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S, BucketLease, Crew
 from omidpy.recipes.export_queue.delivery.exactly import MarkRefused
 from omidpy.recipes.export_queue.delivery.failing import Memory, Paused
-from omidpy.recipes.export_queue.delivery.tally import Tally
-from omidpy.recipes.export_queue.delivery.terms import Options
+from omidpy.recipes.export_queue.delivery.tally import QueueTally
+from omidpy.recipes.export_queue.delivery.terms import DeliveryOptions
 from omidpy.recipes.export_queue.entries.bell import BELL, Queue
 from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.state import table_name
@@ -81,7 +81,7 @@ class Runner:
         places: Places,
         definition: Definition,
         exporter: Exporter,
-        options: Options,
+        options: DeliveryOptions,
         *,
         find: Callable[[], Definition],
         workers: int = 1,
@@ -105,7 +105,7 @@ class Runner:
             on_step: Called with the name of each step, for fault injection.
             look_after: Does what is to be done now and then, in a thread of its own.
         """
-        self.tally = Tally()
+        self.tally = QueueTally()
         self._tm = tm
         self._places = places
         self._find = find

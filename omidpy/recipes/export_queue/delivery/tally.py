@@ -30,7 +30,7 @@ class BucketTally:
         return self.batches + self.failures
 
 
-class Tally:
+class QueueTally:
     """Counts.  Safe to share among threads."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Tally:
         self._buckets: dict[int, BucketTally] = {}
 
     def delivered(self, bucket: int, entry_count: int, seconds: float) -> None:
-        """Count a batch."""
+        """Count a batch that the receiver has taken."""
         within(self._lock, self._delivered, bucket, entry_count, seconds)
 
     def failed(self, bucket: int) -> None:

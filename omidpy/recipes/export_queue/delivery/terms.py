@@ -22,7 +22,7 @@ POLICIES: Final = (PARK_KEY, SKIP, STOP)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DeliveryOptions:
     """How a queue is exported.
 
     Attributes:
@@ -55,7 +55,7 @@ class Counter(Protocol):
     """Is told what was delivered."""
 
     def delivered(self, bucket: int, entry_count: int, seconds: float) -> None:
-        """Count a batch."""
+        """Count a batch that the receiver has taken."""
         ...
 
     def failed(self, bucket: int) -> None:

@@ -86,7 +86,7 @@ class Trust:
     """
 
     def __init__(self) -> None:
-        """Know nothing."""
+        """Suspect no entry."""
         self._suspects: set[tuple[int, Position]] = set()
 
     def taken(self) -> None:

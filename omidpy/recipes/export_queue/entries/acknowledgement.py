@@ -17,7 +17,7 @@ from omidpy.recipes.export_queue.entries.layout import FAMILY, QUALIFIER
 from omidpy.storage.base import DeleteVersion, RowMutation
 
 if TYPE_CHECKING:
-    from omidpy.recipes.export_queue.entries.ordering import Found
+    from omidpy.recipes.export_queue.entries.ordering import FoundEntry
     from omidpy.storage.base import Store
 
 ROWS_AT_ONCE: Final = 1000
@@ -25,7 +25,7 @@ ROWS_AT_ONCE: Final = 1000
 _SHADOW: Final = shadow_qualifier(QUALIFIER)
 
 
-def remove(store: Store, table: str, found: Sequence[Found]) -> None:
+def remove(store: Store, table: str, found: Sequence[FoundEntry]) -> None:
     """Remove the cells of entries as a snapshot has shown them, durably.
 
     The row of an entry has one version, unless its entry was moved or taken in a transaction.  The
@@ -38,7 +38,7 @@ def remove(store: Store, table: str, found: Sequence[Found]) -> None:
         store.write({table: removals(found)}, durable=True)
 
 
-def removals(found: Sequence[Found]) -> list[RowMutation]:
+def removals(found: Sequence[FoundEntry]) -> list[RowMutation]:
     """Return what removes the cells of entries as a snapshot has shown them; see `remove`."""
     return [RowMutation(one.row, deletes=_both(one.version)) for one in found]
 

@@ -56,7 +56,7 @@ class Writer(Protocol):
 
     @property
     def start_ts(self) -> int:
-        """Its identity."""
+        """The start timestamp of its transaction."""
         ...
 
     @property

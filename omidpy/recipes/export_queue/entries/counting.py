@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 
 if TYPE_CHECKING:
-    from omidpy.recipes.export_queue.entries.ordering import Found
+    from omidpy.recipes.export_queue.entries.ordering import FoundEntry
     from omidpy.recipes.export_queue.entries.state import BucketState
     from omidpy.recipes.export_queue.entries.view import View
 
@@ -32,7 +32,7 @@ BELIEVED_TS: Final = BELIEVED_S * 1_000_000_000
 
 
 def after_batch(
-    state: BucketState, taken: Sequence[Found], *, next_ts: int | None, seen_ts: int
+    state: BucketState, taken: Sequence[FoundEntry], *, next_ts: int | None, seen_ts: int
 ) -> dict[str, Any]:
     """Return what changes in the counts of a bucket when a batch has left.
 

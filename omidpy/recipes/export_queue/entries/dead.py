@@ -43,12 +43,12 @@ from omidpy.recipes.export_queue.entries.layout import (
     encode_dead,
     kept_row,
 )
-from omidpy.recipes.export_queue.entries.ordering import Found, Position
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
 from omidpy.recipes.export_queue.entries.state import GENERATION
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.possession import Lease
+    from omidpy.recipes.export_queue.entries.possession import OwnedBucket
     from omidpy.recipes.export_queue.entries.view import DeadCell, View
     from omidpy.tx.table import TransactionalTable
 
@@ -93,7 +93,7 @@ class DeadLetter:
 class Grave:
     """A dead letter in its row."""
 
-    found: Found
+    found: FoundEntry
     key: bytes | None
     note: Note
 
@@ -165,7 +165,7 @@ Claim = Callable[["TransactionalTable"], object]
 
 
 @contextlib.contextmanager
-def claimed(tm: TransactionManager, table: str, lease: Lease) -> Iterator[Claim]:
+def claimed(tm: TransactionManager, table: str, lease: OwnedBucket) -> Iterator[Claim]:
     """Yield what makes a transaction one of an owner (X11); behind it nothing is left of that.
 
     Raises:
@@ -209,7 +209,7 @@ def bury(
     tm: TransactionManager,
     table: str,
     bucket: int,
-    dying: Sequence[tuple[Found, Note]],
+    dying: Sequence[tuple[FoundEntry, Note]],
     *,
     claim: Claim = lambda _: None,
 ) -> None:
@@ -290,7 +290,7 @@ def graves_of(view: View, bucket: int) -> Graves:
     return Graves(view.dead(bucket))
 
 
-def _row_of(bucket: int, found: Found) -> bytes:
+def _row_of(bucket: int, found: FoundEntry) -> bytes:
     commit_ts, ordinal = found.position
     return dead_row(GENERATION, bucket, commit_ts, found.start_ts, ordinal)
 
@@ -311,5 +311,5 @@ def _grave(cell: DeadCell) -> Grave:
     except CorruptCell:
         key = None
     size_bytes = len(cell.row) + len(content)
-    found = Found(Position(*cell.position), cell.start_ts, cell.row, content, size_bytes)
+    found = FoundEntry(Position(*cell.position), cell.start_ts, cell.row, content, size_bytes)
     return Grave(found, key, note)

@@ -32,7 +32,7 @@ class Position(NamedTuple):
 BEGINNING: Final = Position(0, b"")
 
 
-class Found(NamedTuple):
+class FoundEntry(NamedTuple):
     """An entry as a snapshot sees it."""
 
     position: Position
@@ -49,7 +49,7 @@ class Window:
     """Entries of one snapshot, read by start timestamp and taken by position."""
 
     def __init__(
-        self, found: Iterator[Found], *, after: Position = BEGINNING, hold_bytes: int = 2**62
+        self, found: Iterator[FoundEntry], *, after: Position = BEGINNING, hold_bytes: int = 2**62
     ) -> None:
         """Look at entries.
 
@@ -61,16 +61,16 @@ class Window:
         self._found = found
         self._after = after
         self._hold_bytes = hold_bytes
-        self._waiting: list[Found] = []
+        self._waiting: list[FoundEntry] = []
         self._held_bytes = 0
         self._next = next(found, None)
 
-    def take(self, *, buffer_bytes: int, max_entries: int | None = None) -> list[Found]:
+    def take(self, *, buffer_bytes: int, max_entries: int | None = None) -> list[FoundEntry]:
         """Return the next entries by position: so much at most, and one at least; [] at the end.
 
         A transaction may fall into several batches.
         """
-        batch: list[Found] = []
+        batch: list[FoundEntry] = []
         size_bytes = 0
         while self._has_first() and (max_entries is None or len(batch) < max_entries):
             size_bytes += self._waiting[0].size_bytes
@@ -99,7 +99,7 @@ class Window:
             self._next = next(self._found, None)
         return bool(self._waiting)
 
-    def _push(self, one: Found) -> None:
+    def _push(self, one: FoundEntry) -> None:
         if one.position <= self._after:
             return
         if self._waiting and self._held_bytes + one.size_bytes > self._hold_bytes:
@@ -117,16 +117,16 @@ class KeyWindow:
     what was taken is removed.
     """
 
-    def __init__(self, found: Iterator[Found], key_of: Callable[[bytes], bytes]) -> None:
+    def __init__(self, found: Iterator[FoundEntry], key_of: Callable[[bytes], bytes]) -> None:
         """Look at entries; `key_of` says what the rows of one key have in common."""
         self._found = found
         self._key_of = key_of
         self._next = next(found, None)
-        self._waiting: deque[Found] = deque()
+        self._waiting: deque[FoundEntry] = deque()
 
-    def take(self, *, buffer_bytes: int, max_entries: int | None = None) -> list[Found]:
+    def take(self, *, buffer_bytes: int, max_entries: int | None = None) -> list[FoundEntry]:
         """Return the next entries, as `Window.take`."""
-        batch: list[Found] = []
+        batch: list[FoundEntry] = []
         size_bytes = 0
         while self._has_first() and (max_entries is None or len(batch) < max_entries):
             size_bytes += self._waiting[0].size_bytes

@@ -14,7 +14,7 @@ class BucketLost(Exception):
     """The bucket is somebody else's now, or may be."""
 
 
-class Lease(Protocol):
+class OwnedBucket(Protocol):
     """The right to export one bucket."""
 
     is_in_doubt: bool
@@ -22,7 +22,7 @@ class Lease(Protocol):
 
     @property
     def bucket(self) -> int:
-        """Its number."""
+        """The number of the bucket."""
         ...
 
     @property

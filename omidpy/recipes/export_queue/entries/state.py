@@ -11,11 +11,11 @@ that they can be read while the oracle is down:
 `<table>` is `OMIDPY_EXPORT_<ID>`, as the first table of the queue is called.  A definition stays
 when its queue is dropped, with the largest number that was ever given: the next queue of this id
 gets the next number, and a table and rows of its own; so does a queue that gets other buckets, and
-one that is to get them and never does.  So whoever still has the old definition in his hands writes
-to a table that is not there, and never beside the buckets of the new one.
+one that is to get them and never does.  So an adder that still has the old definition in memory
+writes to a table that is not there, and never beside the buckets of the new one.
 
-    X2 (one-owner)  a bucket's row changes only as its last reader saw it; whoever takes a bucket
-                    raises its epoch, so that no earlier owner moves the cursor again
+    X2 (one-owner)  a bucket's row changes only as its last reader saw it; an owner that takes a
+                    bucket raises its epoch, so that no earlier owner moves the cursor again
     X9 (owner-removes)  what an owner has delivered is removed only once its row of the bucket was
                         changed by it, which counts the entries and moves the cursor: with that
                         change on one file, behind it elsewhere
@@ -157,7 +157,7 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     oldest_ts: Natural = 0
     """When the first of them was committed; 0: none waits."""
     counted_ts: Natural = 0
-    """0: nobody has counted."""
+    """0: it was never counted."""
     dead: Natural = 0
     """How many dead letters there are, as the last look has shown."""
     turn: Natural = 0
@@ -196,7 +196,7 @@ def fence_of(number: int, epoch: int) -> int:
 
 
 class Gauge(msgspec.Struct, frozen=True):
-    """How much waits in a queue, as somebody has measured it."""
+    """How much waits in a queue, as it was measured last."""
 
     entries: Natural
     oldest_ts: Natural | None
@@ -316,21 +316,20 @@ class BucketRows:
     def replace(
         self, old: Raw, state: BucketState, removing: Sequence[RowMutation] = ()
     ) -> Raw | None:
-        """Replace a state that nobody has changed; None: somebody has.
+        """Replace a state that is as it was read; None: another owner has changed it.
 
         Args:
             old: As it was read.
             state: What it becomes.
             removing: Changes of the queue's table, made only if the state was replaced: a refusal
-                is told by somebody who has replaced us, and nothing irreversible follows it (X9).
+                is told by an owner that has replaced us, and nothing irreversible follows it (X9).
         """
         row, new = self._places.bucket(self.number, old.bucket), encode_document(state)
         if removing:
             table = self._places.table(self.number)
             is_ours = self._control.replace_and(row, old.raw, new, {table: removing})
         else:
-            # Found different: unless an answer to an earlier attempt was lost, somebody did it.
-            is_ours = self._control.replace(row, old.raw, new) or self._control.read(row) == new
+            is_ours = self._control.replace_own(row, old.raw, new)
         return Raw(old.bucket, new, state) if is_ours else None
 
     def is_as(self, raw: Raw) -> bool:

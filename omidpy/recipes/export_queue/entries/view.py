@@ -31,7 +31,7 @@ from omidpy.recipes.export_queue.entries.layout import (
     parse_keyed_row,
     parse_log_row,
 )
-from omidpy.recipes.export_queue.entries.ordering import Found, Position
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
 from omidpy.recipes.export_queue.entries.state import GENERATION
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class DeadCell(NamedTuple):
     cell: bytes
 
 
-def _start_ts(found: Found) -> int:
+def _start_ts(found: FoundEntry) -> int:
     return found.start_ts
 
 
@@ -78,7 +78,9 @@ class View:
         self._no_dead: range = range(0)
         """Buckets that have no dead letters, as a look has shown."""
 
-    def log(self, bucket: int, *, from_ts: int = 0, to_ts: int | None = None) -> Iterator[Found]:
+    def log(
+        self, bucket: int, *, from_ts: int = 0, to_ts: int | None = None
+    ) -> Iterator[FoundEntry]:
         """Yield the entries of transactions that began in [from_ts, to_ts), in that order.
 
         In the layout `fluo` all of them, key by key, and those of each key in that order.
@@ -95,7 +97,9 @@ class View:
             parsed = parse(cell.row)
             position = Position(commit_ts, parsed.ordinal)
             size_bytes = len(cell.row) + len(cell.value)
-            yield Found(position, parsed.start_ts, cell.row, cell.value, size_bytes, cell.version)
+            yield FoundEntry(
+                position, parsed.start_ts, cell.row, cell.value, size_bytes, cell.version
+            )
 
     def dead(self, bucket: int) -> Iterator[DeadCell]:
         """Yield the dead letters of a bucket by position.
@@ -118,7 +122,7 @@ class View:
 
     def entries(
         self, bucket: int, *, from_ts: int, after: Position, replay_to: int
-    ) -> Iterator[Found]:
+    ) -> Iterator[FoundEntry]:
         """Yield the entries of a bucket, and dead letters that are to be delivered again.
 
         Args:
@@ -140,7 +144,7 @@ class View:
         again.sort(key=_start_ts)
         return heapq.merge(found, again, key=_start_ts)
 
-    def kept(self, bucket: int, *, from_ts: int = 0, to_ts: int) -> Iterator[Found]:
+    def kept(self, bucket: int, *, from_ts: int = 0, to_ts: int) -> Iterator[FoundEntry]:
         """Yield dead letters that were delivered and are kept, by position.
 
         Args:
@@ -153,7 +157,9 @@ class View:
             parsed = parse_dead_row(cell.row)
             position = Position(parsed.commit_ts, parsed.ordinal)
             size_bytes = len(cell.row) + len(cell.value)
-            yield Found(position, parsed.start_ts, cell.row, cell.value, size_bytes, cell.version)
+            yield FoundEntry(
+                position, parsed.start_ts, cell.row, cell.value, size_bytes, cell.version
+            )
 
     def contents(self, rows: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the cells of rows that are still there."""

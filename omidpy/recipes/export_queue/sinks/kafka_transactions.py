@@ -139,7 +139,7 @@ class Transactions:
         self._count += 1
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Drop what was not sent yet, and send nothing more."""
         with contextlib.suppress(*raised_by(self._client)):  # of one that was fenced
             self.producer.purge()
             self.producer.flush(0)

@@ -23,7 +23,7 @@ from omidpy.recipes.export_queue.entries.layout import BY_KEY
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.ordering import Found
+    from omidpy.recipes.export_queue.entries.ordering import FoundEntry
     from omidpy.recipes.export_queue.entries.state import Definition, Places
 
 
@@ -149,7 +149,7 @@ def measure_roughly(tm: TransactionManager, places: Places, definition: Definiti
     most = definition.max_entries or 0
     entries, oldest_ts, measured_ts = 0, None, 0
 
-    def is_oldest(found: Found, oldest_here: int) -> bool:
+    def is_oldest(found: FoundEntry, oldest_here: int) -> bool:
         if definition.layout == BY_KEY:
             return definition.max_lag_s is None  # nobody asks
         return found.start_ts > oldest_here

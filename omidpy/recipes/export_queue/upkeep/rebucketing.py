@@ -55,31 +55,24 @@ from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import parse_id
 from omidpy.fate.step import Defer, Done, Retry, Step, StepContext, step
 from omidpy.fate.table.store import TableFateStore
-from omidpy.recipes.export_queue.entries.dead import graves_of
-from omidpy.recipes.export_queue.entries.layout import COLUMN, bucket_of, dead_row
 from omidpy.recipes.export_queue.entries.state import (
     DEFINITION_AGE_S,
-    GENERATION,
-    BucketRows,
-    BucketState,
     Definition,
     Places,
     Successor,
     table_name,
 )
-from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep import making
+from omidpy.recipes.export_queue.upkeep.handover import begin_epochs, move_dead, waiting
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.dead import Grave
 
 KIND: Final = "EXPORT_REBUCKET"
 SETTLE_S: Final = 2.5 * DEFINITION_AGE_S
 LOOK_EVERY_S: Final = 0.5
 NO_TOOLS_S: Final = 10.0
 """How long an operation waits for an executor that can run it."""
-MOVED_AT_ONCE: Final = 500
 
 _WEATHER: Final = Retry(max=20, first_s=0.5, longest_s=10.0)
 _BEFORE: Final = Retry(
@@ -167,7 +160,7 @@ class _RebucketStep(Step):
 
     @abstractmethod
     def do(self, tx: StepContext, env: RebucketTools) -> Any:
-        """Do it."""
+        """Do what the step is named for."""
 
 
 def _tools_of(env: Any) -> RebucketTools | None:
@@ -180,7 +173,7 @@ class _QueueStep(_RebucketStep):
     """A step that looks at the queue first, and ends the operation where that is gone."""
 
     def do(self, tx: StepContext, env: RebucketTools) -> Any:
-        """Look, and act."""
+        """Look whether the queue, and these buckets of it, are still this operation's; then act."""
         found = env.read(self.queue_id, self.made)
         if found is None:
             return Done(DROPPED)
@@ -215,7 +208,7 @@ class Prepare(_RebucketStep):
     first_table: str = ""
 
     def do(self, tx: StepContext, env: RebucketTools) -> Any:
-        """Make both."""
+        """Name the new table in the definition, then make it (X8)."""
         found = env.read(self.queue_id, self.made)
         if found is None:
             return Done(DROPPED)
@@ -335,20 +328,20 @@ class Switch(_QueueStep):
     first_table: str = ""
 
     def may_begin(self, tx: StepContext, env: RebucketTools) -> Defer | None:
-        """Wait for exporters."""
+        """Wait until exporters have emptied the old buckets (X7)."""
         found = env.read(self.queue_id, self.made)
         if found is None or found[1].number != self.old or not _is_of(found[1].successor, tx.id):
             return None
-        waiting = _waiting(env, self.queue_id, found[1])
-        return Defer(LOOK_EVERY_S, waiting) if waiting else None
+        left = waiting(env.tm, self.queue_id, found[1])
+        return Defer(LOOK_EVERY_S, left) if left else None
 
     def act(self, env: RebucketTools, raw: bytes, known: Definition) -> Any:
-        """Move and switch."""
+        """Move dead letters, and let exporters into the new buckets, if the old are empty still."""
         if known.number == self.old and known.successor is not None:
-            if _waiting(env, self.queue_id, known):
+            if waiting(env.tm, self.queue_id, known):
                 return self.again()  # somebody has asked for dead letters to be tried again
-            _move_dead(env, self.queue_id, known, known.successor)
-            _begin_epochs(env, self.queue_id, known, known.successor)
+            move_dead(env.tm, self.queue_id, known, known.successor)
+            begin_epochs(env.tm, self.queue_id, known, known.successor)
             new = msgspec.structs.replace(
                 known,
                 number=known.successor.number,
@@ -457,64 +450,3 @@ def _submitted(fate: Fate, places: Places, known: Definition, buckets: int) -> O
     key = (KIND, places.first_table, str(known.made), str(known.number), str(buckets))
     first = Prepare(places.queue_id, known.made, known.number, buckets, after, places.first_table)
     return fate.submit(KIND, first, key=key)
-
-
-def _waiting(env: RebucketTools, queue_id: str, known: Definition) -> str:
-    """Say what of the old buckets is still to be delivered; empty: nothing ever again."""
-    view = View(env.tm, table_name(queue_id, known.number), layout=known.layout)
-    count, buckets, stopped = 0, 0, ""
-    for raw in BucketRows(env.tm.session.control, env.places(queue_id), known).read():
-        if raw.problem:
-            return raw.problem
-        state = raw.state
-        here = sum(
-            found.position > state.cursor
-            for found in view.entries(
-                raw.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
-            )
-        )
-        here += len(graves_of(view, raw.bucket).due())
-        count += here
-        buckets += bool(here)
-        stopped = stopped or raw.state.stopped
-    if not count:
-        return ""
-    return (
-        f"{count} entries wait in {buckets} of the old buckets"
-        + (f", where an exporter has stopped: {stopped}" if stopped else "")
-        + (f"; the queue is paused: omidpy export resume {queue_id}" if known.is_paused else "")
-    )
-
-
-def _move_dead(env: RebucketTools, queue_id: str, known: Definition, to: Successor) -> None:
-    old, new = table_name(queue_id, known.number), table_name(queue_id, to.number)
-    view = View(env.tm, old)
-    graves = [
-        (bucket, grave) for bucket in range(known.buckets) for grave in graves_of(view, bucket)
-    ]
-    for at in range(0, len(graves), MOVED_AT_ONCE):
-        some = graves[at : at + MOVED_AT_ONCE]
-        with env.tm.begin() as tx:
-            source, target = tx.table(old), tx.table(new)
-            cells = dict(source.rows([grave.found.row for _, grave in some], columns=[COLUMN]))
-            for bucket, grave in some:
-                if (data := cells.get(grave.found.row)) is not None:
-                    target.put(_row_among(to.buckets, bucket, grave), data)
-                    source.delete(grave.found.row, [COLUMN])
-
-
-def _row_among(buckets: int, old_bucket: int, grave: Grave) -> bytes:
-    bucket = old_bucket % buckets if grave.key is None else bucket_of(grave.key, buckets)
-    commit_ts, ordinal = grave.found.position
-    return dead_row(GENERATION, bucket, commit_ts, grave.found.start_ts, ordinal)
-
-
-def _begin_epochs(env: RebucketTools, queue_id: str, known: Definition, to: Successor) -> None:
-    """Begin above all fences that receivers have seen: a late owner of an old bucket is refused."""
-    places, control = env.places(queue_id), env.tm.session.control
-    states = [raw.state for raw in BucketRows(control, places, known).read_whole()]
-    new = BucketState(epoch=max(state.epoch for state in states) + 1)
-    delivered = sum(state.exported for state in states)
-    for bucket in range(to.buckets):
-        first = msgspec.structs.replace(new, exported=0 if bucket else delivered)
-        control.replace(places.bucket(to.number, bucket), None, encode_document(first))

@@ -24,7 +24,7 @@ from omidpy.recipes.export_queue.upkeep import making
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.ordering import Found
+    from omidpy.recipes.export_queue.entries.ordering import FoundEntry
     from omidpy.recipes.export_queue.entries.state import Definition, Places
 
 PURGE_S: Final = 60.0
@@ -62,7 +62,7 @@ def purge(tm: TransactionManager, places: Places, definition: Definition) -> int
     for raw in states:
         # Below `scan_from` everything that ever commits was delivered; above it, it may be waiting.
         to_ts = min(kept_from, raw.state.scan_from, view.low_ts + 1)
-        old: list[Found] = []
+        old: list[FoundEntry] = []
         for found in view.log(raw.bucket, to_ts=to_ts):
             if found.position.commit_ts < kept_from:
                 old.append(found._replace(content=None))

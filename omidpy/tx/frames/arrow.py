@@ -1,6 +1,6 @@
 """Rows of a scan as Arrow record batches: a typed column for each that was asked for, by its name.
 
-It is the shape of a frame that needs no other words than codecs; `frames/reading.py` makes the
+It is the shape of a frame that needs no other words than codecs; `reading.py` makes the
 columns, and `TransactionalTable.scan_arrow` reads.
 """
 
@@ -14,13 +14,11 @@ from omidpy.codec import BYTES, Codec
 from omidpy.errors import UsageError
 from omidpy.tx.frames import reading
 from omidpy.tx.frames.keys import Key, KeyPart
-from omidpy.tx.frames.reading import DEFAULT_BATCH_ROWS, SeenRow
+from omidpy.tx.frames.reading import SeenRow
 from omidpy.tx.frames.shape import Field, Shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["DEFAULT_BATCH_ROWS", "check_codecs", "column_name", "record_batches", "schema_of"]
 
 ROW_COLUMN: Final = "row"
 """The name of the column of row keys; no other can have it, because they hold a colon."""

@@ -1,4 +1,4 @@
-"""`omidpy doctor --phoenix`: are Phoenix's clients and the region servers set up for this oracle?
+"""Are Phoenix's clients and the region servers set up for this oracle?
 
 Region servers open connections of Phoenix's, and stop compacting its tables while they cannot reach
 the oracle.  What they see cannot be seen from here: looked at are the address that the oracle tells
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from omidpy.cli.store.findings import Finding, Health
 from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.facts.leadership import read_lease
 from omidpy.opening import open_store
@@ -25,6 +24,7 @@ from omidpy.phoenix.settings import (
     client_configuration,
     site_properties,
 )
+from omidpy.reports.health.findings import Finding, Health
 from omidpy.storage.base import Store
 
 CONNECT_S: Final = 5.0
