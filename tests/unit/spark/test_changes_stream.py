@@ -151,7 +151,7 @@ def test_tasks_bring_what_proves_to_the_store_who_reads(
     with stream() as reader:
         start = reader.initialOffset()
         end = reader.latestOffset(start, ALL)
-        source: Any = reader if kind == "stream" else ChangesReader(Options(NEEDED))
+        source: Any = reader if kind == "stream" else ChangesReader(ChangesOptions(NEEDED))
         for number in range(2):
             tasks = source.partitions(start, end) if kind == "stream" else source.partitions()
             assert len(issued) == number + 1

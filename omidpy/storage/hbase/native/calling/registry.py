@@ -80,8 +80,8 @@ class ZooKeeperRegistry:
             import kazoo.client  # noqa: F401, PLC0415 - an extra
         except ImportError as error:
             raise ConfigError(
-                f"store address {address.url!r} needs the ZooKeeper client: {install_hint('hbase')}; "
-                "or name masters, hbase+rpc://HOST:16000"
+                f"store address {address.url!r} needs the ZooKeeper client: "
+                f"{install_hint('hbase')}; or name masters, hbase+rpc://HOST:16000"
             ) from error
         require_sasl(address.zookeeper, where=f"store address {address.url!r}")
         self._address = address
