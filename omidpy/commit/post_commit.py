@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from omidpy.base.reach import reached
 from omidpy.base.tracing import Tracing
 from omidpy.base.within import within
 from omidpy.facts.commit_table import CommitTable
@@ -138,6 +139,7 @@ class Completer:
                 for completion in batch:
                     self.complete((completion,))
                 return
+            reached("post_commit.failed", "I5")
             log.warning(
                 "the shadow cells of transaction %d were not all written; readers or the compactor "
                 "will heal it: %s",

@@ -25,6 +25,7 @@ from compactor.ranges.range_pass import RangePass
 from compactor.run.plan import Compaction
 from omidpy.base import pauses
 from omidpy.base.cells import is_shadow_qualifier
+from omidpy.base.reach import listening
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import CommitTable
@@ -45,6 +46,7 @@ from tests.machines.simulator.compactors import (
     Compactor,
     without_threads,
 )
+from tests.machines.simulator.crowds import CROWDS, Crowd, CrowdedCells
 from tests.machines.simulator.exporters import (
     BUCKETS,
     EXPORTERS,
@@ -76,8 +78,10 @@ from tests.machines.simulator.store import (
 from tests.machines.simulator.watch import Sought, Watch, name_of
 from tests.machines.simulator.world import Process, Program, SimClock, World
 from tso.core.machine import Machine
+from tso.durable import persist
 from tso.durable.lease import Lease
 from tso.durable.persist import StorePersistence
+from tso.serving import server
 
 PATIENCE_S: Final = 120.0
 """In so much virtual time everything must work again after the last fault."""
@@ -121,6 +125,8 @@ class Report:
     findings: tuple[str, ...]
     counts: Counter[str]
     simulated_s: float
+    reached: frozenset[str]
+    """Marks of the product (`omidpy/base/reach.py`)."""
     last_events: tuple[str, ...] = field(repr=False)
     focus: Focus = USUAL
 
@@ -183,8 +189,10 @@ def simulate(
         simulation = Simulation(seed, parts, focus, until_found)
         with (
             chance_of(simulation.world),
+            listening(simulation.reached.add),
             without_threads(),
             exporting_without_threads(),
+            patched(simulation.choices()),
             patched(parts.patches),
         ):
             try:
@@ -247,6 +255,7 @@ class Simulation:
 
     def __init__(self, seed: int, parts: Parts, focus: Focus, until_found: str | None) -> None:
         self.world = World(seed)
+        self.reached: set[str] = set()
         self._seed = seed
         self._parts = parts
         self._focus = focus
@@ -257,6 +266,7 @@ class Simulation:
         self._weather = Weather(self.world)
         self._network = Network(self.world, self._weather)
         self._store = SharedStore(self.world, self._weather, self._watch, self._plan.store_kind)
+        self._store.page_rows = self._plan.choices.page_rows
         self._around = Surroundings(
             self.world,
             self._network,
@@ -274,7 +284,7 @@ class Simulation:
             )
             for name in (*ORACLES, *CLIENTS, "judge")
         }
-        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS)
+        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS, *CROWDS)
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         self._adder = Adder(self.world)
         self._records = Records()
@@ -284,12 +294,26 @@ class Simulation:
         self._instances: dict[str, Instance] = {}
         self._workers: dict[str, Process] = {}
         self._programs: dict[str, Program] = {}
-        self._workloads: Sequence[Workload] = standard_workloads(TABLES)
+        self._crowded = CrowdedCells(TABLES)
+        self._workloads: list[Workload] = [*standard_workloads(TABLES)]
+        if self._others.crowds:
+            self._workloads.append(self._crowded)
         self._chosen = [one for one in self._workloads if one.name in self._plan.habits.workloads]
         self._events: list[Event] = []
         self._ticks = count(1)
         self._numbers = count()
         self._is_over = False
+
+    def choices(self) -> Sequence[Patch]:
+        """Return what makes the product choose what it may, and seldom does."""
+        chosen = self._plan.choices
+        patches = []
+        if chosen.few_at_once is not None:
+            patches.append(Patch(persist, "MAX_AHEAD_COUNT", chosen.few_at_once))
+        if chosen.turn_work is not None:
+            patches.append(Patch(server, "MAX_TURN_WORK", chosen.turn_work))
+            patches.append(Patch(server, "MIN_TURN_WORK", 1))
+        return patches
 
     # -- a run -----------------------------------------------------------------------------------
 
@@ -340,6 +364,7 @@ class Simulation:
             tuple(self._watch.findings),
             self.world.counts,
             self.world.now_s,
+            frozenset(self.reached),
             tuple(self.world.last_events),
             self._focus,
         )
@@ -393,6 +418,9 @@ class Simulation:
 
     def _start_other(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
+        if name in CROWDS:
+            self._start_crowd(name, process, until_s)
+            return
         dice = process.dice("work")
         other: Compactor | Exporting | Operator
         if name in COMPACTORS:
@@ -403,6 +431,32 @@ class Simulation:
             other = self._operator(process)
         self._workers[name] = process
         self._programs[name] = process.start(lambda: other.work(dice, until_s))
+
+    def _start_crowd(self, name: str, process: Process, until_s: float) -> None:
+        others = self._others
+        is_java = (
+            others.crowd_tongue == "java"
+            and self._plan.store_kind == "cluster"
+            and not others.compactors
+        )
+        dice = process.dice("work")
+
+        def work() -> None:
+            crowd = Crowd(
+                self.world,
+                process,
+                self._store.of(process),
+                self._network.of(process),
+                self._client(process),
+                self._crowded.table,
+                is_java=is_java,
+                pause_s=others.crowd_pause_s,
+                sizes=others.crowd_sizes,
+            )
+            crowd.work(dice, until_s)
+
+        self._workers[name] = process
+        self._programs[name] = process.start(work)
 
     def _exporter(self, process: Process) -> Exporting:
         return Exporting(

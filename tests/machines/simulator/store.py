@@ -95,6 +95,8 @@ class SharedStore:
         self.memory = MemoryStore()
         self.chances = Chances()
         self.is_full = False
+        self.page_rows: int | None = None
+        """How many rows a page has at most; None: as many as were asked for."""
         self.stalls: Mapping[str, Stall] = {}
         """Before which calls a process stands still, by its name."""
         self.holders: dict[str, Process] = {}
@@ -285,9 +287,12 @@ class SimStore:
     def scan(self, *args: Any, **kwargs: Any) -> Iterator[list[Row]]:
         """Yield pages, each by a call of its own."""
         pages = self._shared.memory.scan(*args, **kwargs)
-        title = f"scan {args[0]}"
+        title, at_most = f"scan {args[0]}", self._shared.page_rows
         while (page := self._call(title, lambda: next(pages, None))) is not None:
-            yield page
+            if at_most is None:
+                yield page
+            else:
+                yield from (page[at : at + at_most] for at in range(0, len(page), at_most))
 
     # -- writes ----------------------------------------------------------------------------------
 
