@@ -12,7 +12,8 @@ from typing import Final
 import pytest
 
 from omidpy.base import pauses
-from tests.machines.simulator.plan import ALONE, USUAL, Focus, drawn_plan
+from tests.machines.simulator.marks import all_marks
+from tests.machines.simulator.plan import ALONE, CROWDED, FOCI, USUAL, Focus, drawn_plan
 from tests.machines.simulator.simulation import simulate
 from tests.machines.simulator.world import SimClock, World
 
@@ -30,17 +31,45 @@ RECORDED: Final = (
 )
 """Seeds that once found something, be it in the simulator itself."""
 
-NEW_COUNT: Final = 80
+NEW_COUNT: Final = 60
+NEW_WITH_CROWDS: Final = 20
 NEW_WITH_OTHERS: Final = 25
 NIGHTLY_COUNT: Final = 20_000
 
+REACHED_DAILY: Final = frozenset(
+    {
+        "commit.found_aborted",
+        "lease.lost",
+        "lease.stood_still",
+        "oracle.commit_from_memory",
+        "oracle.decided_after_look_up",
+        "oracle.forgotten_looked_up",
+        "oracle.invalidation_from_table",
+        "oracle.map_evicted",
+        "oracle.put_then_check",
+        "oracle.retry_looked_up",
+        "oracle.run_of_commits",
+        "oracle.snapshot_too_old",
+        "oracle_client.asks_again",
+        "outcome.forbidden",
+        "reader.healed",
+        "reader.invalidated",
+    }
+)
+"""What each day's seeds reach, whatever seeds mean: others take a night."""
 
-def _run(seeds: range, focus: Focus = ALONE) -> Counter[str]:
+MOST_FOR_MARKS: Final = 3_000
+"""In so many seeds of each focus every mark is reached."""
+
+
+def _run(seeds: range, focus: Focus = ALONE, marks: set[str] | None = None) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         report = simulate(seed, focus=focus)
         assert not report.findings, report
         counts += report.counts
+        if marks is not None:
+            marks |= report.reached
     return counts
 
 
@@ -58,7 +87,12 @@ def test_a_recorded_seed_finds_nothing(seed: int) -> None:
 def test_new_seeds_find_nothing() -> None:
     """And things must go wrong in them, else they prove nothing."""
     first = _first_of_the_day(NEW_COUNT)
-    counts = _run(range(first, first + NEW_COUNT))
+    marks: set[str] = set()
+    counts = _run(range(first, first + NEW_COUNT), marks=marks)
+    first = _first_of_the_day(NEW_WITH_CROWDS)
+    crowded = _run(range(first, first + NEW_WITH_CROWDS), CROWDED, marks)
+    assert not REACHED_DAILY - marks
+    assert crowded["rounds of crowds"] > NEW_WITH_CROWDS
     assert counts["transactions committed"] > 30 * NEW_COUNT
     assert counts["unknown outcomes settled"] > 0
     for what in ("crash", "pause", "cut", "slow", "full", "clock", "stop", "hang up"):
@@ -79,11 +113,26 @@ def test_new_seeds_with_others_find_nothing() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("focus", [ALONE, USUAL], ids=["alone", "usual"])
-def test_many_new_seeds_find_nothing(focus: Focus) -> None:
+@pytest.mark.parametrize("focus", FOCI)
+def test_many_new_seeds_find_nothing(focus: str) -> None:
     """For some hours."""
     first = _first_of_the_day(NIGHTLY_COUNT)
-    _run(range(first, first + NIGHTLY_COUNT), focus)
+    _run(range(first, first + NIGHTLY_COUNT), FOCI[focus])
+
+
+@pytest.mark.nightly
+def test_every_mark_is_reached() -> None:
+    """A branch that no seed takes is tested by none of them."""
+    missing = {mark.name for mark in all_marks()}
+    first = _first_of_the_day(MOST_FOR_MARKS)
+    for seed in range(first, first + MOST_FOR_MARKS):
+        for focus in FOCI.values():
+            report = simulate(seed, focus=focus)
+            assert not report.findings, report
+            missing -= report.reached
+        if not missing:
+            break
+    assert not missing
 
 
 def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> None:

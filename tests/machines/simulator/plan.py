@@ -128,6 +128,17 @@ USUAL: Final = Focus()
 ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,))
 """Oracles and clients, and nobody else."""
 
+CROWDED: Final = ALONE._replace(
+    crowds=(1, 2),
+    pauses_s=(0.5, 2.0),
+    store_kinds=("cluster", "cluster", "cluster", "shared"),
+    crowd_tongues=("java", "ours", "ours"),
+)
+"""Beside them those who do many transactions at a time."""
+
+FOCI: Final = {"usual": USUAL, "alone": ALONE, "crowded": CROWDED}
+"""What seeds are run with, by name."""
+
 
 class Fault(NamedTuple):
     """Something that goes wrong once."""
@@ -211,6 +222,10 @@ class Plan(NamedTuple):
     habits: Habits
     others: Others
     choices: Choices
+    clients: tuple[str, ...] = CLIENTS
+    busy_s: float = BUSY_S
+    skipped: frozenset[tuple[str, int]] = frozenset()
+    """Transactions of clients that are left out: of whom, and how many came before."""
 
     def __str__(self) -> str:
         """Say what a seed has drawn."""
@@ -220,6 +235,8 @@ class Plan(NamedTuple):
                 f"a {self.store_kind} store, a lease of {self.oracle_lease_s:g} s",
                 f"clocks within {self.clock_skew_ms} ms",
                 *map(str, (self.settings, self.chances, self.habits, self.others, self.choices)),
+                f"clients for {self.busy_s:g} s: {' '.join(self.clients) or 'none'}",
+                *([f"transactions left out: {len(self.skipped)}"] if self.skipped else []),
                 f"stalls: {stalls or 'none'}",
                 *(f"  {fault}" for fault in self.faults),
             )

@@ -61,8 +61,8 @@ from tests.machines.simulator.network import Network, Weather
 from tests.machines.simulator.operators import OPERATORS, Operator, Records
 from tests.machines.simulator.plan import (
     ALONE,
-    BUSY_S,
     CLIENTS,
+    FOCI,
     ORACLES,
     USUAL,
     Fault,
@@ -72,6 +72,7 @@ from tests.machines.simulator.plan import (
 )
 from tests.machines.simulator.store import (
     CAPABILITIES,
+    STORE,
     Chances,
     SharedStore,
 )
@@ -129,6 +130,10 @@ class Report:
     """Marks of the product (`omidpy/base/reach.py`)."""
     last_events: tuple[str, ...] = field(repr=False)
     focus: Focus = USUAL
+    story: tuple[str, ...] = field(default=(), repr=False)
+    """Everything that happened, if that was to be kept."""
+    done: tuple[tuple[str, int], ...] = field(default=(), repr=False)
+    """Which transactions of clients were done: of whom, and how many came before."""
 
     def __str__(self) -> str:
         """Say what is needed to look into it."""
@@ -146,9 +151,10 @@ class Report:
     @property
     def again(self) -> str:
         """What runs this seed again."""
-        if self.focus in (USUAL, ALONE):
-            alone = " ALONE=1" if self.focus == ALONE else ""
-            return f"make simulate SEEDS=1 FIRST={self.seed}{alone}"
+        for name, focus in FOCI.items():
+            if focus == self.focus:
+                which = "" if focus == USUAL else f" FOCUS={name}"
+                return f"make simulate SEEDS=1 FIRST={self.seed}{which}"
         usual = zip(self.focus._fields, self.focus, USUAL, strict=True)
         drawn = ", ".join(f"{name}={ours!r}" for name, ours, theirs in usual if ours != theirs)
         return f"simulate({self.seed}, PRODUCT, Focus({drawn}))"
@@ -173,7 +179,13 @@ class Mutant(NamedTuple):
 
 
 def simulate(
-    seed: int, parts: Parts = PRODUCT, focus: Focus = USUAL, *, until_found: str | None = None
+    seed: int,
+    parts: Parts = PRODUCT,
+    focus: Focus = USUAL,
+    *,
+    until_found: str | None = None,
+    plan: Plan | None = None,
+    keeps_story: bool = False,
 ) -> Report:
     """Run one seed.
 
@@ -182,11 +194,15 @@ def simulate(
         parts: What the world is made of.
         focus: What the seed draws its plan from.
         until_found: Go no further once this is found.
+        plan: What goes wrong, in place of what the seed draws.
+        keeps_story: Keep everything that happens.
     """
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        simulation = Simulation(seed, parts, focus, until_found)
+        simulation = Simulation(seed, parts, focus, until_found, plan or drawn_plan(seed, focus))
+        if keeps_story:
+            simulation.world.story = []
         with (
             chance_of(simulation.world),
             listening(simulation.reached.add),
@@ -253,13 +269,15 @@ class _PausesOf:
 class Simulation:
     """One world, from its first event to its judgement."""
 
-    def __init__(self, seed: int, parts: Parts, focus: Focus, until_found: str | None) -> None:
+    def __init__(
+        self, seed: int, parts: Parts, focus: Focus, until_found: str | None, plan: Plan
+    ) -> None:
         self.world = World(seed)
         self.reached: set[str] = set()
         self._seed = seed
         self._parts = parts
         self._focus = focus
-        self._plan = drawn_plan(seed, focus)
+        self._plan = plan
         self._others = self._plan.others
         forgets = self._plan.settings.decision_memory < FEW_DECISIONS
         self._watch = Watch(self.world, forgets_decisions=forgets, until_found=until_found)
@@ -294,6 +312,8 @@ class Simulation:
         self._instances: dict[str, Instance] = {}
         self._workers: dict[str, Process] = {}
         self._programs: dict[str, Program] = {}
+        self._done: Counter[str] = Counter()
+        """Transactions of each client, over all its processes."""
         self._crowded = CrowdedCells(TABLES)
         self._workloads: list[Workload] = [*standard_workloads(TABLES)]
         if self._others.crowds:
@@ -327,14 +347,14 @@ class Simulation:
             self._store.chances = self._plan.chances
             self._store.stalls = self._plan.stalls
             self._weather.late_share = self._plan.habits.late_message_share
-            began_s = self.world.now_s
-            for name in CLIENTS:
-                self._start_client(name, began_s + BUSY_S)
+            began_s, busy_s = self.world.now_s, self._plan.busy_s
+            for name in self._plan.clients:
+                self._start_client(name, began_s + busy_s)
             for name in self._others.names():
-                self._start_other(name, began_s + BUSY_S)
+                self._start_other(name, began_s + busy_s)
             for fault in self._plan.faults:
                 self.world.at(fault.at_s, None, partial(self._strike, fault))
-            self.world.run(lambda: False, until_s=began_s + BUSY_S)
+            self.world.run(lambda: False, until_s=began_s + busy_s)
             self._mend()
             self._let(self._are_clients_done, "a client never ends")
             self._let(self._answers, "no oracle answers in the end")
@@ -367,6 +387,8 @@ class Simulation:
             frozenset(self.reached),
             tuple(self.world.last_events),
             self._focus,
+            tuple(self.world.story or ()),
+            tuple((name, number) for name, count in self._done.items() for number in range(count)),
         )
 
     def _let(self, is_over: Callable[[], bool], complaint: str) -> None:
@@ -537,7 +559,15 @@ class Simulation:
 
         while self.world.now_s < until_s:
             workload = dice.choice(self._chosen)
-            if dice.random() < habits.fence_share:
+            is_fence = dice.random() < habits.fence_share
+            one = process.name, self._done[process.name]
+            self._done[process.name] += 1
+            # Dice of its own, so that one which is left out shifts nothing for the next.
+            client.rng = self.world.dice("transaction", *one)
+            if one in self._plan.skipped:
+                program.sleep(dice.expovariate(1 / habits.pause_s))
+                continue
+            if is_fence:
                 self._fence(client, workload)
             for _ in workload.transaction(client):
                 think()
@@ -569,7 +599,10 @@ class Simulation:
     # -- faults ----------------------------------------------------------------------------------
 
     def _strike(self, fault: Fault) -> None:
-        self.world.note(str(fault))
+        known = (*ORACLES, *self._workers, "everything", STORE)
+        if fault.target not in known:
+            return  # left out of the plan
+        self.world.note(f"{fault.target} is struck: {str(fault).strip()}")
         self.world.counts[f"fault {fault.kind}"] += 1
         match fault.kind:
             case "crash" if fault.target in ORACLES:
@@ -579,7 +612,9 @@ class Simulation:
                 self.world.at(
                     fault.seconds,
                     None,
-                    lambda: self._start_again(fault.target, self.world.now_s + BUSY_S / 3),
+                    lambda: self._start_again(
+                        fault.target, self.world.now_s + self._plan.busy_s / 3
+                    ),
                 )
             case "pause":
                 self._process(fault.target).paused_until_s = self.world.now_s + fault.seconds
