@@ -360,12 +360,8 @@ class StorePersistence:
         }
         written = applied[len(batch.commits) : count]
         for group, was_written in zip(batch.groups, written, strict=True):
-            if was_written:
-                continue
-            if self._has_shadow_cell(group[2]):
-                # An earlier attempt of this batch has written it, and seemed to fail.
-                reached("oracle.own_cells_found", "I8")
-            else:
+            # An earlier attempt of this batch may have written it, and have seemed to fail.
+            if not was_written and not self._has_shadow_cell(group[2]):
                 refused.add(group[0])
         return frozenset(refused)
 
@@ -508,6 +504,7 @@ class StorePersistence:
 
     def _check_with_invalidations(self, batch: Batch[Ticket]) -> frozenset[int]:
         """Check the lease, and read at the same time which commits an invalidation forbade."""
+        reached("oracle.check_with_invalidations", "I9")
         rows = [commit_row(start_ts) for start_ts, _ in batch.commits]
         # The entries come along, which are there for sure: of rows without cells a store on HBase
         # learns nothing about how many it may ask for at once, and asks for one by one.

@@ -13,6 +13,8 @@ import sys
 import time
 from typing import Final
 
+from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
+from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
@@ -21,6 +23,8 @@ from tests.machines.simulator.simulation import Mutant
 
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **MUTANTS,
+    **BATCH_MUTANTS,
+    **CLIENT_MUTANTS,
     **COMPACTION_MUTANTS,
     **EXPORT_MUTANTS,
     **OPERATION_MUTANTS,
@@ -58,7 +62,8 @@ def main() -> int:
         has_survivor |= None in found
         worst = f"over {MOST_SEEDS}" if None in found else max(counts)
         median = statistics.median(counts)
-        print(f"| {name} | {mutant.finding} | {median:g} | {worst} | {seconds:.1f} |", flush=True)
+        finding = mutant.finding.replace("|", " or ")
+        print(f"| {name} | {finding} | {median:g} | {worst} | {seconds:.1f} |", flush=True)
     return int(has_survivor)
 
 

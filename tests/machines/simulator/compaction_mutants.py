@@ -6,18 +6,19 @@ without the proof beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from compactor.ranges.range_pass import RangePass
 from compactor.rows.clean import FoundRow
-from compactor.rows.heal import RowPlan
+from compactor.rows.heal import ExaminedRow, RowPlan, unresolved
 from compactor.run.plan import Compaction
 from compactor.tables.ownership import TableStanding
+from omidpy.base.cells import decode_long, encode_long
 from omidpy.facts.commit_table import read_low_watermark
 from omidpy.facts.watermarks import Claim
-from omidpy.model import Timestamp
+from omidpy.model import TIMESTAMP_STEP, Cell, Timestamp, base
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts
 from tests.machines.simulator.store import Stall
@@ -85,6 +86,60 @@ class ClaimsOfOneSuffice(Compaction):
         return Timestamp(max((one.watermark for one in claims), default=0))
 
 
+class DropsUnforbidden(RangePass):
+    """Drops what did not commit, and does not forbid that it will."""
+
+    def may_invalidate(self, start_ts: Timestamp) -> bool:
+        """Forbid nothing."""
+        del start_ts
+        return False
+
+
+class ClaimsMore(RangePass):
+    """Claims a low watermark that is higher than the one it went by."""
+
+    def claim(self) -> Claim:
+        """Claim what has been issued by now."""
+        newest = max(self.task.low_watermark, min(self.task.newest, self.task.low_watermark + MORE))
+        self.task = replace(self.task, low_watermark=Timestamp(newest - newest % TIMESTAMP_STEP))
+        return super().claim()
+
+
+class HealsAnotherTime(RangePass):
+    """Writes shadow cells that name another commit."""
+
+    def apply(self, plans: Sequence[RowPlan]) -> None:
+        """Heal wrongly."""
+        super().apply(
+            [
+                plan._replace(
+                    heals=[
+                        put._replace(value=encode_long(decode_long(put.value, what="a heal") + 50))
+                        for put in plan.heals
+                    ]
+                )
+                for plan in plans
+            ]
+        )
+
+
+class DropsWhatCommitted(RangePass):
+    """Drops the cells of a commit that it cannot see an entry of, having read it first."""
+
+    def resolve(self, rows: Sequence[ExaminedRow]) -> Mapping[Cell, Timestamp | None]:
+        """Look into the commit table alone."""
+        found: dict[Cell, Timestamp | None] = {}
+        for cell in (cell for row in rows for cell in unresolved(row)):
+            start_ts = base(cell.version)
+            entry = self.commit_table.read((start_ts,))[start_ts]
+            found[cell] = Timestamp(entry) if isinstance(entry, int) else None
+        return found
+
+
+MORE: Final = 2_000 * 50 * 1000
+"""Timestamps, which are two seconds of the world's time."""
+
+
 COMPACTING: Final = USUAL._replace(
     compactors=(1, 2),
     exporters=(0,),
@@ -118,6 +173,43 @@ COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "pruned up to the watermark": Mutant(
         Parts(compaction=PrunesToTheWatermark), "stale read", COMPACTING
+    ),
+    "dropped unforbidden": Mutant(
+        Parts(range_pass=DropsUnforbidden),
+        "I8",
+        COMPACTING._replace(
+            calm_share=0.0,
+            fault_counts=(0,),
+            undisturbed_share=1.0,
+            store_kinds=("cluster",),
+            oracle_leases_s=(2.0,),
+            oracle_stalls=(Stall(0.05, 10.0, "COMMIT_TABLE"),),
+            compaction_pauses_s=(0.2,),
+            compactor_stalls=(Stall(),),
+            other_fault_counts=(0,),
+            pauses_s=(0.2,),
+            workloads=(("appends",),),
+        ),
+    ),
+    "claimed too much": Mutant(
+        Parts(range_pass=ClaimsMore), "fsck", COMPACTING._replace(timestamps=("world",))
+    ),
+    "healed at another time": Mutant(Parts(range_pass=HealsAnotherTime), "I8", COMPACTING),
+    "dropped though completed": Mutant(
+        Parts(range_pass=DropsWhatCommitted),
+        "I8",
+        COMPACTING._replace(
+            calm_share=0.0,
+            fault_counts=(0,),
+            undisturbed_share=1.0,
+            compactor_stalls=(Stall(0.3, 1.0, "get OMID_COMMIT_TABLE"),),
+            client_stalls=(Stall(0.2, 3.0, "write v_"),),
+            post_commits=(("sync",),),
+            workloads=(("appends",),),
+            compaction_pauses_s=(0.2,),
+            pauses_s=(0.2,),
+            ages_ms=(5_000,),
+        ),
     ),
     "one claim suffices": Mutant(
         Parts(compaction=ClaimsOfOneSuffice),

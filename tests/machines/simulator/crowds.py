@@ -18,7 +18,7 @@ import random
 import select
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from omidpy.base.cells import (
     cell_id,
@@ -57,6 +57,8 @@ from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
     Feature,
+    FenceRequest,
+    FenceResponse,
     TimestampRequest,
     TimestampResponse,
 )
@@ -75,6 +77,20 @@ RECONNECT_S: Final = 1.0
 TRIES: Final = 3
 """How often a commit is asked for without an answer."""
 READING_SHARE: Final = 0.4
+
+
+class CrowdHabits(NamedTuple):
+    """How crowds go about their work."""
+
+    tongue: str
+    pause_s: float
+    """Between two rounds, on average."""
+    sizes: tuple[int, ...]
+    """How many transactions a round has, one of these."""
+    thinking_share: float
+    """Rounds in which time passes between what is written and the commits."""
+    fence_share: float
+    """Rounds of Java's before which it sets a fence, and reads behind it."""
 
 
 class CrowdedCells:
@@ -208,8 +224,7 @@ class Crowd:
         table: str,
         *,
         is_java: bool,
-        pause_s: float,
-        sizes: Sequence[int],
+        habits: CrowdHabits,
     ) -> None:
         """Do nothing yet.
 
@@ -221,8 +236,7 @@ class Crowd:
             client: Ours: it numbers values and keeps the record; and finds out what is not Java's.
             table: Whose cells are written.
             is_java: Whose protocol it speaks.
-            pause_s: Between two rounds, on average.
-            sizes: How many transactions a round has, one of these.
+            habits: How it goes about its work.
         """
         self.world = world
         self.network = network
@@ -233,16 +247,17 @@ class Crowd:
         self._client = client
         self._table = table
         self._commit_table = CommitTable(store)
-        self._pause_s = pause_s
-        self._sizes = sizes
+        self._habits = habits
         self._talk: Talk | None = None
 
     def work(self, dice: random.Random, until_s: float) -> None:
         """Do rounds until it is late."""
         while self.world.now_s < until_s:
-            self.world.program.sleep(dice.expovariate(1 / self._pause_s))
+            self.world.program.sleep(dice.expovariate(1 / self._habits.pause_s))
             self.world.counts["rounds of crowds"] += 1
-            self._round(dice, dice.choice(self._sizes))
+            if self.is_java and dice.random() < self._habits.fence_share:
+                self._read_behind_a_fence(dice)
+            self._round(dice, dice.choice(self._habits.sizes))
 
     # -- the connection --------------------------------------------------------------------------
 
@@ -267,6 +282,29 @@ class Crowd:
                 talk.close()
             raise
 
+    def _read_behind_a_fence(self, dice: random.Random) -> None:
+        """Forbid the commit of whatever is unknown, as Omid's `fence` does: its epoch is new.
+
+        It reads another table than it fences, so that what it forbids is refused by nobody else.
+        """
+        began_ns = self._recorder.now_ns()
+        fences: list[FenceResponse] = []
+        fenced = table_id(dice.choice((self._table, f"{self._table}_fenced")))
+        try:
+            self._ask([(FenceRequest(fenced), fences.append)])
+        except NoAnswer:
+            return
+        fence_ts = fences[0].fence_ts
+        record = self._recorder.begin("crowd", start_ts=fence_ts, began_ns=began_ns)
+        try:
+            for key in dice.sample(KEYS, 6):
+                record.read(key, *self._read(key, fence_ts, fence_ts))
+        except StorageError:
+            record.aborted("the store is gone")
+            return
+        record.committing()
+        record.committed(None)
+
     # -- a round ---------------------------------------------------------------------------------
 
     def _round(self, dice: random.Random, size: int) -> None:
@@ -286,6 +324,8 @@ class Crowd:
         talk = self._talk
         assert talk is not None, "it has just answered"
         ready = [one for one in begun if self._write(dice, one, talk.epoch)]
+        if dice.random() < self._habits.thinking_share:
+            self.world.program.sleep(dice.uniform(0.0, 2.0))
         for one in ready:
             one.record.committing()
         self._commit(ready)

@@ -7,8 +7,11 @@ from typing import Any, Final
 
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.commit import outcome
+from omidpy.recipes.export_queue.delivery import bucket
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.failing import Paused
+from omidpy.recipes.export_queue.entries.acknowledgement import remove
+from omidpy.recipes.export_queue.entries.ordering import Window
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.tx import transaction
 from tests.machines.simulator.plan import USUAL
@@ -32,6 +35,38 @@ def takes_snapshots_first(self: Any, tm: Any, table: str, **settings: Any) -> No
     """Read the low watermark behind the snapshot."""
     _init(self, tm, table, **settings)
     self.low_ts = tm.low_watermark()
+
+
+_deliver_batch = Delivery._deliver_batch
+
+
+def moves_the_cursor_first(
+    self: Any, lease: Any, memory: Any, graves: Any, batch: Any, *rest: Any
+) -> Any:
+    """Say how far it has come before it has got there."""
+    lease.update(**self._moved(batch[-1].position))
+    return _deliver_batch(self, lease, memory, graves, batch, *rest)
+
+
+def removes_first(self: Any, lease: Any, patience: Any, good: Any, *rest: Any) -> int:
+    """Remove rows, and then hand over what was in them."""
+    remove(self._tm.store, self._in_store, [found for found, _ in good])
+    return _send(self, lease, patience, good, *rest)
+
+
+def scans_from_the_snapshot(view: Any, window: Any) -> int:
+    """Begin the next scan where this one's snapshot was, which sees not all that began before."""
+    del window
+    return int(view.start_ts)
+
+
+def waits_for_nobody(self: Window) -> bool:
+    """Take entries in the order of their begins."""
+    if self._next is not None and not self._waiting:
+        self._push(self._next)
+        self._next = next(self._found, None)
+        return self._has_first()
+    return bool(self._waiting)
 
 
 EXPORTING: Final = USUAL._replace(
@@ -79,6 +114,26 @@ EXPORT_MUTANTS: Final[dict[str, Mutant]] = {
             thinking_shares=(0.05,),
             thoughts_s=(3.0,),
         ),
+    ),
+    "cursor moved first": Mutant(
+        Parts(patches=(Patch(Delivery, "_deliver_batch", moves_the_cursor_first),)),
+        "E1",
+        EXPORTING._replace(troubles=(0.3,)),
+    ),
+    "rows removed first": Mutant(
+        Parts(patches=(Patch(Delivery, "_send", removes_first),)),
+        "E1",
+        EXPORTING._replace(troubles=(0.3,)),
+    ),
+    "scan begun at the snapshot": Mutant(
+        Parts(patches=(Patch(bucket, "_scan_from", scans_from_the_snapshot),)),
+        "E1",
+        EXPORTING._replace(thinking_shares=(0.1,), thoughts_s=(3.0,)),
+    ),
+    "order of begins": Mutant(
+        Parts(patches=(Patch(Window, "_has_first", waits_for_nobody),)),
+        "E2",
+        EXPORTING._replace(thinking_shares=(0.3,), thoughts_s=(3.0,)),
     ),
 }
 """By name."""

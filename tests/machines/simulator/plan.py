@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from tests.machines.simulator.compactors import COMPACTORS
-from tests.machines.simulator.crowds import CROWDS
+from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
@@ -113,6 +113,8 @@ class Focus(NamedTuple):
     crowd_pauses_s: tuple[float, ...] = (1.0, 3.0)
     crowd_sizes: tuple[tuple[int, ...], ...] = ((1, 4, 12), (2, 3), (12, 24))
     """How many transactions a round has, one of these."""
+    crowd_thinking_shares: tuple[float, ...] = (0.0, 0.3)
+    crowd_fence_shares: tuple[float, ...] = (0.1, 0.5)
     crowd_stalls: tuple[Stall, ...] = (Stall(), Stall(0.005, 15.0))
 
     # What is legal, and seldom chosen.
@@ -136,7 +138,30 @@ CROWDED: Final = ALONE._replace(
 )
 """Beside them those who do many transactions at a time."""
 
-FOCI: Final = {"usual": USUAL, "alone": ALONE, "crowded": CROWDED}
+LAME: Final = USUAL._replace(
+    calm_share=0.0,
+    leases_s=(3.0,),
+    oracle_leases_s=(2.0, 10.0),
+    compactors=(1, 2),
+    exporters=(2,),
+    operators=(2,),
+    fault_counts=(0, 2, 4),
+    pauses_s=(0.5, 2.0),
+    operator_pauses_s=(0.3,),
+    compaction_pauses_s=(0.5,),
+    oracle_stalls=(Stall(), Stall(0.03, 9.0, "COMMIT_TABLE"), Stall(0.03, 9.0, "write")),
+    client_stalls=(Stall(), Stall(0.01, 9.0)),
+    compactor_stalls=(Stall(0.01, 15.0), Stall(0.1, 15.0, "check_and_mutate")),
+    exporter_stalls=(
+        Stall(0.02, 10.0),
+        Stall(0.1, 10.0, "check_and_mutate"),
+        Stall(0.1, 9.0, "write"),
+    ),
+    operator_stalls=(Stall(0.1, 12.0), Stall(0.3, 12.0, "_table")),
+)
+"""Everybody stands still, is taken for dead, and goes on."""
+
+FOCI: Final = {"usual": USUAL, "alone": ALONE, "crowded": CROWDED, "lame": LAME}
 """What seeds are run with, by name."""
 
 
@@ -186,9 +211,7 @@ class Others(NamedTuple):
     compaction_pause_s: float
     haste: Haste
     crowds: int
-    crowd_tongue: str
-    crowd_pause_s: float
-    crowd_sizes: tuple[int, ...]
+    crowd_habits: CrowdHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -345,9 +368,13 @@ class _Drawing:
                 self._one("verbs", focus.verbs),
             ),
             crowds=self._one("crowds", focus.crowds),
-            crowd_tongue=self._one("tongue of crowds", focus.crowd_tongues),
-            crowd_pause_s=self._one("pauses of crowds", focus.crowd_pauses_s),
-            crowd_sizes=self._one("sizes of crowds", focus.crowd_sizes),
+            crowd_habits=CrowdHabits(
+                self._one("tongue of crowds", focus.crowd_tongues),
+                self._one("pauses of crowds", focus.crowd_pauses_s),
+                self._one("sizes of crowds", focus.crowd_sizes),
+                self._one("thinking of crowds", focus.crowd_thinking_shares),
+                self._one("fences of crowds", focus.crowd_fence_shares),
+            ),
         )
 
     def _stalls(self, others: Others, *, is_calm: bool) -> dict[str, Stall]:

@@ -168,14 +168,16 @@ class Mutant(NamedTuple):
 
     parts: Parts
     finding: str
-    """What is found: its name, which stands before the colon."""
+    """What is found: its name, which stands before the colon; any one of those between `|`."""
     focus: Focus = ALONE
     """A world in which what is broken is common."""
+    is_daily: bool = True
+    """Whether it is looked for by day, too."""
 
     def is_found(self, seed: int) -> bool:
         """Say whether a seed finds it, by its name."""
         report = simulate(seed, self.parts, self.focus, until_found=self.finding)
-        return self.finding in map(name_of, report.findings)
+        return not set(self.finding.split("|")).isdisjoint(map(name_of, report.findings))
 
 
 def simulate(
@@ -457,7 +459,7 @@ class Simulation:
     def _start_crowd(self, name: str, process: Process, until_s: float) -> None:
         others = self._others
         is_java = (
-            others.crowd_tongue == "java"
+            others.crowd_habits.tongue == "java"
             and self._plan.store_kind == "cluster"
             and not others.compactors
         )
@@ -472,8 +474,7 @@ class Simulation:
                 self._client(process),
                 self._crowded.table,
                 is_java=is_java,
-                pause_s=others.crowd_pause_s,
-                sizes=others.crowd_sizes,
+                habits=others.crowd_habits,
             )
             crowd.work(dice, until_s)
 
