@@ -30,6 +30,45 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **OPERATION_MUTANTS,
 }
 
+BY_NIGHT: Final = frozenset(
+    {
+        "put of few trusted",
+        "lease ignored for single commits",
+        "tentative cells believed",
+        "invalidations forgotten",
+        "begins overtake a batch",
+        "lease renewed whoever has it",
+        "blind to renewals",
+        "every abort remembered",
+        "the old admitted",
+        "shadow cell not looked at twice",
+        "healed at another timestamp",
+        "completed at another timestamp",
+        "snapshot sees the future",
+        "last row of a page left out",
+        "cells never sent",
+        "forbidden in word only",
+        "silence taken for a commit",
+        "undone savepoint kept",
+        "two transactions of one timestamp",
+        "dropped unforbidden",
+        "claimed too much",
+        "healed at another time",
+        "dropped though completed",
+        "cursor moved first",
+        "rows removed first",
+        "scan begun at the snapshot",
+        "order of begins",
+        "nothing removed",
+        "undone by name",
+        "another's taken for one's own",
+        "ghosts taken for tables",
+        "given up in word only",
+        "operation written over",
+    }
+)
+"""Those that are looked for by night alone: there is not time for all of them."""
+
 MOST_SEEDS: Final = 120
 """In so many a mutant must be found: of one that each 16th seed finds, 1 of 2,300 rows has none."""
 BETWEEN_WINDOWS: Final = 1000

@@ -32,7 +32,7 @@ from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
 from tso.core.events import Batch, Flush, FlushResult, Frames, Send
 from tso.core.machine import Machine
-from tso.core.writes import commit_entry
+from tso.core.writes import commit_entries, commit_entry
 from tso.durable import persist
 from tso.durable.lease import Lease
 from tso.durable.persist import StorePersistence
@@ -241,6 +241,11 @@ class OvertakesTheFlight(Machine[Any]):
         return not batch.has_decisions() and batch.newest_ts <= self._durable_ceiling
 
 
+def all_but_the_last(commits: Sequence[tuple[int, int]]) -> Entries:
+    """Return the entries of many transactions, and forget one."""
+    return commit_entries(list(commits)[:-1])
+
+
 BATCHES: Final = STALLED._replace(
     oracle_stalls=(Stall(),),
     store_kinds=("cluster",),
@@ -310,6 +315,9 @@ BATCH_MUTANTS: Final[dict[str, Mutant]] = {
             few_at_once=(3,),
             crowd_sizes=((1, 2),),
         ),
+    ),
+    "last entry of a batch left out": Mutant(
+        Parts(patches=(Patch(persist, "commit_entries", all_but_the_last),)), "I2", BATCHES
     ),
     "forbidden, and told": Mutant(Parts(machine=TellsTheRefused), "I2", FORBIDDING),
     "runs answered early": Mutant(Parts(machine=RunsReplyEarly), "I2", BATCHES),

@@ -106,6 +106,14 @@ def leaves_the_last_row_out(self: Snapshot, *arguments: Any, **options: Any) -> 
         yield list(page)[:-1]
 
 
+def believes_what_it_sees(cell: Cell, *, may_invalidate: bool) -> Resolver:
+    """Take a cell for committed of which nothing says so."""
+    found = yield from _commit_timestamp(cell, may_invalidate=may_invalidate)
+    if found.commit_ts is None and not found.is_final:
+        return Resolution(Timestamp(base(cell.version) + 50), is_final=True, is_healed=True)
+    return found
+
+
 class TakesSilenceForCommit(OutcomeFinder):
     """Takes a commit without an answer for granted."""
 
@@ -164,6 +172,11 @@ CLIENT_MUTANTS: Final[dict[str, Mutant]] = {
         Parts(patches=(Patch(CommitTable, "invalidate", forbids_in_word_only),)),
         "I9",
         SLOW_TO_WRITE._replace(oracle_leases_s=(2.0,), store_kinds=("cluster",)),
+    ),
+    "tentative cells believed": Mutant(
+        Parts(patches=(Patch(resolution, "commit_timestamp", believes_what_it_sees),)),
+        "dirty read|stale read|non-repeatable read",
+        BUSY._replace(pauses_s=(0.2,), store_kinds=("cluster",), workloads=(("registers",),)),
     ),
     "silence taken for a commit": Mutant(
         Parts(outcomes=TakesSilenceForCommit), "I8", SLOW_TO_WRITE

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from compactor.pruning.prune import PruneLimits
 from compactor.ranges.range_pass import RangePass
 from compactor.rows.clean import FoundRow
 from compactor.rows.heal import ExaminedRow, RowPlan, unresolved
@@ -136,6 +137,15 @@ class DropsWhatCommitted(RangePass):
         return found
 
 
+class ForgetsInvalidations(Compaction):
+    """Forgets what was forbidden as soon as what was committed."""
+
+    def limits(self, standings: Sequence[TableStanding], claims: Sequence[Claim]) -> PruneLimits:
+        """Have no grace."""
+        found = super().limits(standings, claims)
+        return replace(found, invalidation_horizon=found.horizon)
+
+
 MORE: Final = 2_000 * 50 * 1000
 """Timestamps, which are two seconds of the world's time."""
 
@@ -189,6 +199,23 @@ COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
             other_fault_counts=(0,),
             pauses_s=(0.2,),
             workloads=(("appends",),),
+        ),
+    ),
+    "invalidations forgotten": Mutant(
+        Parts(compaction=ForgetsInvalidations),
+        "I8|stale read",
+        COMPACTING._replace(
+            calm_share=0.0,
+            fault_counts=(0,),
+            undisturbed_share=1.0,
+            store_kinds=("cluster",),
+            oracle_leases_s=(2.0,),
+            oracle_stalls=(Stall(0.05, 14.0, "COMMIT_TABLE"),),
+            compaction_pauses_s=(0.1,),
+            compactor_stalls=(Stall(),),
+            compactors=(1,),
+            other_fault_counts=(0,),
+            pauses_s=(0.2,),
         ),
     ),
     "claimed too much": Mutant(

@@ -93,6 +93,10 @@ FEW_DECISIONS: Final = 64
 TABLES: Final = "v"
 
 
+class NotQuiet(Exception):
+    """Something has not ended though nothing goes wrong any more."""
+
+
 class Patch(NamedTuple):
     """A part that nobody hands in, in place of another."""
 
@@ -171,8 +175,6 @@ class Mutant(NamedTuple):
     """What is found: its name, which stands before the colon; any one of those between `|`."""
     focus: Focus = ALONE
     """A world in which what is broken is common."""
-    is_daily: bool = True
-    """Whether it is looked for by day, too."""
 
     def is_found(self, seed: int) -> bool:
         """Say whether a seed finds it, by its name."""
@@ -374,6 +376,8 @@ class Simulation:
             self._count(history)
         except Sought:
             return
+        except NotQuiet as error:
+            self._watch.found(f"quiet: {error} within {PATIENCE_S:g} s after the last fault")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             self._watch.found(f"error: {type(error).__name__}: {error}")
 
@@ -395,7 +399,7 @@ class Simulation:
 
     def _let(self, is_over: Callable[[], bool], complaint: str) -> None:
         if not self.world.run(is_over, until_s=self.world.now_s + PATIENCE_S):
-            raise AssertionError(complaint)
+            raise NotQuiet(complaint)
 
     def _answers(self) -> bool:
         return any(
