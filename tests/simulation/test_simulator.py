@@ -12,9 +12,14 @@ from typing import Final
 import pytest
 
 from omidpy.base import pauses
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
 from tests.machines.simulator.marks import all_marks
+from tests.machines.simulator.network import Weather
 from tests.machines.simulator.plan import ALONE, CROWDED, FOCI, USUAL, Focus, drawn_plan
 from tests.machines.simulator.simulation import simulate
+from tests.machines.simulator.store import SharedStore, Stall
+from tests.machines.simulator.watch import Watch
 from tests.machines.simulator.world import SimClock, World
 
 RECORDED: Final = (
@@ -180,6 +185,31 @@ def test_who_else_is_there_shifts_nothing_in_a_plan(seed: int) -> None:
     known = [one for one in crowded.faults if added.isdisjoint((one.target, one.other))]
     assert known == list(plan.faults)
     assert {name: one for name, one in crowded.stalls.items() if name not in added} == plan.stalls
+
+
+def test_a_page_has_no_more_rows_than_a_seed_allows() -> None:
+    """Who believes that a short page is the last one must be found out."""
+    world = World(seed=0)
+    weather = Weather(world)
+    shared = SharedStore(world, weather, Watch(world), "cluster")
+    shared.page_rows = 2
+    shared.memory.create_table(TableSchema("t", (FamilySchema(b"cf"),)))
+    rows = [RowMutation(b"%d" % row, (Put(b"cf", b"q", 1, b"v"),)) for row in range(5)]
+    shared.memory.write({"t": rows})
+    process = world.process("one", SimClock(world, "here", ahead_ms=0))
+    pages: list[int] = []
+    process.start(lambda: pages.extend(len(page) for page in shared.of(process).scan("t")))
+    world.run(lambda: False, until_s=10.0)
+    assert pages == [2, 2, 1]
+
+
+def test_a_stall_is_before_any_of_several_calls() -> None:
+    """One before all calls alike would be met by chance alone."""
+    stall = Stall(0.1, 1.0, "write v_|check_and_mutate")
+    assert stall.is_before("write v_bank")
+    assert stall.is_before("check_and_mutate OMID_COMMIT_TABLE")
+    assert not stall.is_before("get v_bank")
+    assert Stall(0.1).is_before("get v_bank")
 
 
 def test_dice_of_one_process_leave_those_of_others_alone() -> None:
