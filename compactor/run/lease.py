@@ -30,7 +30,6 @@ import msgspec
 
 from omidpy.base.clock import Clock
 from omidpy.base.documents import Moment, Natural
-from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import CorruptCell, ReservationLost, StorageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
@@ -176,7 +175,6 @@ class Lease:
             found = self._control.read_beside(PRUNE_HORIZON, PRUNE_LEASE)
             if found != encoded:
                 return False
-            reached("compaction.own_lease_found", "I7")
         self._raw, self.record = encoded, record
         return True
 

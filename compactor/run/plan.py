@@ -236,7 +236,6 @@ class Compaction(CompactionParts):
     def prune_round(self, limits: PruneLimits, before: Pruning) -> Pruning:
         """Go on with every slice that is left; ask again before, unless that was done just now."""
         if not self.has_just_asked and (forbidding := self.ask_again(limits)):
-            reached("compaction.forbidden_meanwhile", "I7")
             return replace(before, rests=(), obstacles=(*before.obstacles, *forbidding))
         self.has_just_asked = False
         after = prune_round(self.prune_task(limits), self.execute_slices, before)

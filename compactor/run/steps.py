@@ -55,7 +55,6 @@ from compactor.run.operation import Work
 from compactor.run.rehearsal import Rehearsed
 from compactor.tables.following import adopt_followed
 from compactor.tables.ownership import TableStanding, owned, survey, unknown_tables
-from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_TABLE, KEYS_TABLE
 from omidpy.errors import ConfigError, UsageError
 from omidpy.facts.commit_table import (
@@ -418,7 +417,6 @@ class CompactionParts(Work):
             forbidding = refusals(given)
             self.remember([answer.question for answer in given])
         if forbidding:
-            reached("compaction.pruning_forbidden", "I7")
             nothing = Timestamp(HOLE)
             return PruneLimits(limits.first_timestamp, nothing, nothing), forbidding
         return replace(limits, asked=versions), ends.obstacles

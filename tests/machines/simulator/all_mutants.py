@@ -56,6 +56,7 @@ BY_NIGHT: Final = frozenset(
         "healed at another time",
         "dropped though completed",
         "cursor moved first",
+        "deposed, and delivered",
         "rows removed first",
         "scan begun at the snapshot",
         "order of begins",

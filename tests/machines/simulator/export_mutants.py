@@ -12,7 +12,9 @@ from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.entries.acknowledgement import remove
 from omidpy.recipes.export_queue.entries.ordering import Window
+from omidpy.recipes.export_queue.entries.state import BucketRows
 from omidpy.recipes.export_queue.entries.view import View
+from omidpy.recipes.export_queue.exporter import Deposed
 from omidpy.tx import transaction
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
@@ -38,6 +40,8 @@ def takes_snapshots_first(self: Any, tm: Any, table: str, **settings: Any) -> No
 
 
 _deliver_batch = Delivery._deliver_batch
+_export = Delivery._export
+_replace = BucketRows.replace
 
 
 def moves_the_cursor_first(
@@ -69,7 +73,22 @@ def waits_for_nobody(self: Window) -> bool:
     return bool(self._waiting)
 
 
+def writes_over_the_state(self: BucketRows, old: Any, state: Any, removing: Any = ()) -> Any:
+    """Write the state of a bucket, whoever has it by now."""
+    row = self._places.bucket(self.number, old.bucket)
+    return _replace(self, old._replace(raw=self._control.read(row)), state, removing)
+
+
+def hands_over_and_believes(self: Any, lease: Any, good: Any, *rest: Any) -> int:
+    """Take an answer that speaks of a newer owner for one that all was there already."""
+    try:
+        return _export(self, lease, good, *rest)
+    except Deposed:
+        return len(good)
+
+
 EXPORTING: Final = USUAL._replace(
+    crowds=(0,),
     calm_share=1.0,
     compactors=(0,),
     exporters=(1, 2),
@@ -82,6 +101,14 @@ EXPORTING: Final = USUAL._replace(
 )
 """Entries that are added all the time, and delivered at once."""
 
+
+TAKING_OVER: Final = EXPORTING._replace(
+    exporters=(2,),
+    leases_s=(3.0,),
+    exporter_stalls=(Stall(0.05, 9.0), Stall(0.3, 9.0, "check_and_mutate|write_guarded")),
+    troubles=(0.0, 0.3),
+)
+"""Exporters that stand still, and find their buckets in other hands."""
 
 EXPORT_MUTANTS: Final[dict[str, Mutant]] = {
     "refusal taken for delivered": Mutant(
@@ -114,6 +141,16 @@ EXPORT_MUTANTS: Final[dict[str, Mutant]] = {
             thinking_shares=(0.05,),
             thoughts_s=(3.0,),
         ),
+    ),
+    "deposed, and delivered": Mutant(
+        Parts(
+            patches=(
+                Patch(BucketRows, "replace", writes_over_the_state),
+                Patch(Delivery, "_export", hands_over_and_believes),
+            )
+        ),
+        "E1",
+        TAKING_OVER._replace(is_fencing=(True,)),
     ),
     "cursor moved first": Mutant(
         Parts(patches=(Patch(Delivery, "_deliver_batch", moves_the_cursor_first),)),

@@ -76,6 +76,7 @@ def _writes_anyway(self: Any, row: bytes, column: Any, expected: Any, mutation: 
 
 
 OPERATING: Final = USUAL._replace(
+    crowds=(0,),
     calm_share=1.0,
     pauses_s=(5.0,),
     compactors=(0,),
