@@ -54,7 +54,6 @@ BY_NIGHT: Final = frozenset(
         "dropped unforbidden",
         "claimed too much",
         "healed at another time",
-        "dropped though completed",
         "cursor moved first",
         "deposed, and delivered",
         "rows removed first",

@@ -6,20 +6,20 @@ without the proof beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from compactor.pruning.prune import PruneLimits
 from compactor.ranges.range_pass import RangePass
 from compactor.rows.clean import FoundRow
-from compactor.rows.heal import ExaminedRow, RowPlan, unresolved
+from compactor.rows.heal import RowPlan
 from compactor.run.plan import Compaction
 from compactor.tables.ownership import TableStanding
 from omidpy.base.cells import decode_long, encode_long
 from omidpy.facts.commit_table import read_low_watermark
 from omidpy.facts.watermarks import Claim
-from omidpy.model import TIMESTAMP_STEP, Cell, Timestamp, base
+from omidpy.model import TIMESTAMP_STEP, Timestamp
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts
 from tests.machines.simulator.store import Stall
@@ -124,19 +124,6 @@ class HealsAnotherTime(RangePass):
         )
 
 
-class DropsWhatCommitted(RangePass):
-    """Drops the cells of a commit that it cannot see an entry of, having read it first."""
-
-    def resolve(self, rows: Sequence[ExaminedRow]) -> Mapping[Cell, Timestamp | None]:
-        """Look into the commit table alone."""
-        found: dict[Cell, Timestamp | None] = {}
-        for cell in (cell for row in rows for cell in unresolved(row)):
-            start_ts = base(cell.version)
-            entry = self.commit_table.read((start_ts,))[start_ts]
-            found[cell] = Timestamp(entry) if isinstance(entry, int) else None
-        return found
-
-
 class ForgetsInvalidations(Compaction):
     """Forgets what was forbidden as soon as what was committed."""
 
@@ -223,22 +210,6 @@ COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
         Parts(range_pass=ClaimsMore), "fsck", COMPACTING._replace(timestamps=("world",))
     ),
     "healed at another time": Mutant(Parts(range_pass=HealsAnotherTime), "I8", COMPACTING),
-    "dropped though completed": Mutant(
-        Parts(range_pass=DropsWhatCommitted),
-        "I8",
-        COMPACTING._replace(
-            calm_share=0.0,
-            fault_counts=(0,),
-            undisturbed_share=1.0,
-            compactor_stalls=(Stall(0.3, 1.0, "get OMID_COMMIT_TABLE"),),
-            client_stalls=(Stall(0.2, 3.0, "write v_"),),
-            post_commits=(("sync",),),
-            workloads=(("appends",),),
-            compaction_pauses_s=(0.2,),
-            pauses_s=(0.2,),
-            ages_ms=(5_000,),
-        ),
-    ),
     "one claim suffices": Mutant(
         Parts(compaction=ClaimsOfOneSuffice),
         "I8",
