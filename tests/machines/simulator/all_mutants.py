@@ -64,7 +64,6 @@ BY_NIGHT: Final = frozenset(
         "another's taken for one's own",
         "ghosts taken for tables",
         "given up in word only",
-        "operation written over",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

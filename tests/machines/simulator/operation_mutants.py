@@ -18,7 +18,6 @@ from omidpy.admin.table_steps import (
 from omidpy.errors import NoSuchTable, TableExists
 from omidpy.facts.makers import MADE_PREFIX, Makers
 from omidpy.fate.step import Done
-from omidpy.fate.table.store import TableFateStore
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
@@ -66,13 +65,6 @@ def _counts_always(self: Makers, schema: Any) -> bool:
 def _gives_up_in_word_only(self: Makers, which: str) -> bool:
     """Say that nobody makes an incarnation any more, and write it nowhere."""
     return self._control.read(MADE_PREFIX + which.encode()) is None
-
-
-def _writes_anyway(self: Any, row: bytes, column: Any, expected: Any, mutation: Any) -> bool:
-    """Change a row whatever is in it."""
-    del column, expected, row
-    self._store.write({self._table: [mutation]}, durable=True)
-    return True
 
 
 OPERATING: Final = USUAL._replace(
@@ -140,15 +132,6 @@ OPERATION_MUTANTS: Final[dict[str, Mutant]] = {
         OPERATING._replace(
             verbs=(("put", "put", "create", "make", "drop"),),
             operator_stalls=(Stall(0.5, 10.0, "create_table"),),
-        ),
-    ),
-    "operation written over": Mutant(
-        Parts(patches=(Patch(TableFateStore, "_change", _writes_anyway),)),
-        "E3",
-        OPERATING._replace(
-            store_kinds=("cluster",),
-            verbs=(("put", "create", "drop"), ("put", "put", "create", "truncate")),
-            operator_stalls=(Stall(0.3, 8.0, "check_and_mutate OMIDPY_FATE|write OMIDPY_FATE"),),
         ),
     ),
 }
