@@ -20,6 +20,9 @@ NIGHTLY_TIMEOUT_S := 14400
 SEEDS ?= 100
 FIRST ?= 0
 ALONE ?=
+FOCUS ?=
+SHRINK ?=
+JOBS ?=
 RECORD ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -58,9 +61,10 @@ quick: $(STAMP)  ## the unit, property and contract tests that the last change t
 	  if [ -z "$$touched" ]; then echo "quick: no quick test imports what was changed"; else \
 	  $(BIN)/python -m pytest -q -n 3 -m "$(ON_NO_SERVER)" $(PYTEST_ARGS) $$touched; fi
 
-simulate: setup  ## oracles, clients and others in one process; SEEDS=n, FIRST=m, ALONE=1
+simulate: setup  ## oracles, clients and others in one process; SEEDS=n (0: until ^C), FIRST=m, FOCUS=alone, SHRINK=1
 	@$(BIN)/python -m tests.machines.simulator --seeds $(SEEDS) --first $(FIRST) \
-	  $(if $(ALONE),--alone) $(if $(RECORD),--record $(RECORD))
+	  $(if $(ALONE),--focus alone,$(if $(FOCUS),--focus $(FOCUS))) $(if $(SHRINK),--shrink) \
+	  $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record $(RECORD))
 
 nightly: setup  ## the tests that take hours: a thousand kills, thousands of seeds
 	@OMIDPY_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly" \

@@ -33,6 +33,7 @@ from compactor.pruning.prune import (
 from compactor.ranges.progress import Progress
 from compactor.report import Laggard
 from omidpy.base.cells import LONG_BYTES
+from omidpy.base.reach import reached
 from omidpy.errors import ReservationLost, StorageError
 from omidpy.facts.commit_table import CommitTable, EntryRow, buckets
 from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
@@ -224,6 +225,7 @@ def prune_round(task: PruneTask, execute: ExecuteSlices, before: Pruning) -> Pru
     """
     results = _round(task, before.rests, execute)
     if any(result.is_deposed for result in results):
+        reached("compaction.slice_deposed", "I7")
         raise ReservationLost("another run has taken the lease over, while slices were pruned")
     complaints = dict(before.malformed)
     for result in results:

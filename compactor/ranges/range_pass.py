@@ -38,6 +38,7 @@ from compactor.rows.invalidations import InvalidationCounter, RehearsedCommitTab
 from compactor.rows.long_rows import pass_long_row
 from compactor.rows.orphans import confirmed_orphans, orphan_bytes, removing
 from omidpy.base.clock import Clock
+from omidpy.base.reach import reached
 from omidpy.base.tables import dated_incarnation, incarnation, undated_incarnation
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable
@@ -167,6 +168,7 @@ class RangePass:
         except NoSuchTable:
             return RangeResult(self.task, obstacle="the table was dropped during the scan")
         except StorageError as error:
+            reached("compaction.range_unclaimed", "I6")
             self.obstacles.add(error, f"could not be read or written to its end: {error}")
         return replace(
             self._so_far(),
@@ -448,6 +450,7 @@ class RangePass:
         else:
             is_same = incarnation(self.store.schema(self.task.table)) == which
         if not is_same:
+            reached("compaction.table_changed", "I6")
             raise StorageError(
                 "the table was made anew, disabled and enabled, or restored, during the pass; the "
                 "next run reads it again"

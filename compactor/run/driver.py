@@ -37,6 +37,7 @@ from compactor.run.heart import Heart
 from compactor.run.lease import DEFAULT_LEASE_S, PruneLease, PruneLeaseRecord
 from compactor.run.operation import KIND, CompactionStep, ListTables, Work
 from omidpy.base.clock import Clock
+from omidpy.base.reach import reached
 from omidpy.errors import (
     CorruptCell,
     FateError,
@@ -210,6 +211,7 @@ class Driver:
                 f"the low watermark of {self._store.url} is {low_watermark}, and run {run} was "
                 f"begun at {step.low_watermark}: the oracle has lost its state"
             )
+        reached("compaction.resumed", "I7")
         self._work.continue_run(*self._take_over(run, left))
         self._work.journal.note(f"going on with run {run}, which was killed")
         self._carry_on(left, self._work)
@@ -218,6 +220,7 @@ class Driver:
         """Finish what is past its pivot, end what is not, and name our own operation."""
         run, journal = self._lease.record.run, self._work.journal
         if left.is_past_pivot:
+            reached("compaction.finished_anothers", "I7")
             journal.note(f"finishing run {run} first, which was killed while it pruned")
             try:
                 self._carry_on(left, self._work.elder(*self._take_over(run, left)))
@@ -233,6 +236,7 @@ class Driver:
                     self._fates.delete(found)
                     self._supersede(run)
         else:
+            reached("compaction.superseded", "I7")
             journal.note(f"run {run} was killed; this one takes its place")
             failure = Failure(f"killed, and superseded by run {journal.run_id}")
             self._fates.write(left, given_up(left, failure, now_ms=self._clock.wall_ms()))
@@ -299,6 +303,7 @@ class Driver:
         try:
             _carry_out(self._fates, self._heart, operation, work, self._clock)
         except ReservationLost:
+            reached("compaction.deposed", "I7")
             self._drop_if_unnamed(operation)
             lost = self._lease.lost()
             work.journal.end(error=str(lost))

@@ -59,6 +59,7 @@ from compactor.run.rehearsal import Rehearsed
 from compactor.run.steps import CompactionParts
 from compactor.run.summing import Outcome, summed
 from compactor.tables.ownership import TableStanding, owned
+from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import OracleError
 from omidpy.facts.registration import forget_parts
@@ -193,6 +194,8 @@ class Compaction(CompactionParts):
         if not (owned(first) or owned(self.standings)):
             results.append(self.claim_absence(base_task))
         self.results = results
+        if missed:
+            reached("compaction.ranges_missed", "I6")
         self.is_list_old = bool(missed)
 
     def find_horizon(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> Listing:

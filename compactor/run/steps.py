@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -116,6 +115,7 @@ class CompactionParts(Work):
         self.results: list[RangeResult] | None = None
         self.claims: list[Claim] | None = None
         self.has_just_asked = False
+        self._grace_s: float | None = None
 
     def claim_ages(self) -> ClaimAges:
         """Return what judges how old claims are, for this run."""
@@ -126,11 +126,15 @@ class CompactionParts(Work):
             is_dry_run=self.options.is_dry_run,
         )
 
-    @cached_property
+    @property
     def grace_s(self) -> float:
         """How old a claim must be to count, as asked for or as the store's clients need it."""
-        follows_omid = self.control.read(ADOPTED_CEILING_FACT) is not None
-        return self.options.grace_on(follows_omid=follows_omid)
+        # No `cached_property`: that of Python 3.11 has one lock for all runs of a process, which
+        # would be held while the store is asked.
+        if self._grace_s is None:
+            follows_omid = self.control.read(ADOPTED_CEILING_FACT) is not None
+            self._grace_s = self.options.grace_on(follows_omid=follows_omid)
+        return self._grace_s
 
     # -- steps 1 and 2: what is known ----------------------------------------------------------
 

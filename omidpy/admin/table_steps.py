@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from omidpy.base.cells import table_id
+from omidpy.base.reach import reached
 from omidpy.base.tables import (
     INCARNATION_ATTRIBUTE,
     incarnation,
@@ -171,6 +172,7 @@ class PlanRemoval(TableStep):
         check_ours(schema)
         which = incarnation(schema)
         if which not in self.wanted:
+            reached("tables.another_has_the_name", "F8")
             raise NoSuchTable(
                 f"the table {self.table!r} that was to go is gone, and another one has its name, "
                 "which was left as it is; ask again if that one is to go, too"
@@ -306,10 +308,12 @@ class Make(TableStep):
             return self.again()  # gone since
         if found is not None and incarnation(found) == which and makers.settle(found):
             # Made by a call whose answer was lost; on HBase what follows it may be missing.
+            reached("tables.own_table_found", "F2")
             tools.store.set_table_attributes(self.table, {})
             return self._made(tools)
         if found is not None and incarnation(found) != which and makers.is_ghost(found):
             try:
+                reached("tables.ghost", "F4")
                 makers.remove_ghost(found)
             except TableExists as error:
                 taken = error
@@ -317,10 +321,12 @@ class Make(TableStep):
                 return self.again()
         # Who was deposed may make it yet.
         if not makers.give_up(which):
+            reached("tables.made_and_gone", "F4")
             return Done({"table": self.table, "is_gone_since": True})
         if self.renewal.is_first:
             raise taken or _taken(tools, self.table)
         # Whoever has made one since the removal wants it so; it began empty, too.
+        reached("tables.made_by_another", "F4")
         return Done({"table": self.table, "is_made_by_another": True})
 
     def _made(self, tools: TableTools) -> Done:

@@ -52,11 +52,14 @@ class Batch:
         self.lane: Lane = owner.lane
         self._owner = owner
         self._start = start
+        self._blocking: batch.Batch | None = None
 
-    @functools.cached_property
+    @property
     def blocking(self) -> batch.Batch:
         """The blocking batch."""
-        return self._start(self._owner.blocking)
+        if self._blocking is None:
+            self._blocking = self._start(self._owner.blocking)
+        return self._blocking
 
     put = awaited(batch.Batch.put)
     delete = awaited(batch.Batch.delete)
@@ -97,18 +100,23 @@ class TransactionalTable:
         self.is_conflict_free = conflict_free
         self._phoenix_indexes = phoenix_indexes
         self._owner = owner
+        self._blocking: table.TransactionalTable | None = None
 
     def __repr__(self) -> str:
         return f"<aio.TransactionalTable {self.name!r} of {self._owner!r}>"
 
-    @functools.cached_property
+    @property
     def blocking(self) -> table.TransactionalTable:
         """The blocking table."""
-        return self._owner.blocking.table(
-            self.name,
-            conflict_free=self.is_conflict_free,
-            phoenix_indexes=self._phoenix_indexes,
-        )
+        # No `cached_property`: that of Python 3.11 has one lock for the tables of all transactions,
+        # which would be held while the store is asked for the table.
+        if self._blocking is None:
+            self._blocking = self._owner.blocking.table(
+                self.name,
+                conflict_free=self.is_conflict_free,
+                phoenix_indexes=self._phoenix_indexes,
+            )
+        return self._blocking
 
     row = awaited(table.TransactionalTable.row)
     rows = awaited(table.TransactionalTable.rows)
@@ -140,11 +148,14 @@ class Queue:
         self.lane: Lane = owner.lane
         self.queue_id = queue_id
         self._owner = owner
+        self._blocking: ordinals.Adding | None = None
 
-    @functools.cached_property
+    @property
     def blocking(self) -> ordinals.Adding:
         """The blocking queue."""
-        return self._owner.blocking.queue(self.queue_id)
+        if self._blocking is None:
+            self._blocking = self._owner.blocking.queue(self.queue_id)
+        return self._blocking
 
     async def add(
         self, key: bytes, value: object, *, headers: Mapping[str, str] | None = None

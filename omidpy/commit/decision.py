@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final, cast
 
+from omidpy.base.reach import reached
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.errors import (
     CommitOutcomeUnknown,
@@ -83,17 +84,21 @@ def decide(
     except OmidError as error:
         # Of a request that never left, and of no other, its failure says that it did not commit.
         if _was_not_sent(error):
+            reached("commit.never_sent", "I9")
             raise TransactionAborted(
                 f"transaction {start_ts} was not committed: {error}", retryable=error.retryable
             ) from error
         log.warning("no answer to the commit of %d, finding out: %s", start_ts, error)
         outcome = _settle(outcomes, start_ts, cell_ids, table_ids, witnesses)
         if isinstance(outcome, Committed) and outcome.commit_ts is not None:
+            reached("commit.found_committed", "I8")
             return CommitGranted(outcome.commit_ts)
         if isinstance(outcome, Aborted):
             # It is settled, not guessed: a request that still arrives is refused from now on.
+            reached("commit.found_aborted", "I9")
             return CommitRefused(AbortReason.INVALIDATED)
         # No abort: the request may be under way, and be granted after this.
+        reached("commit.stays_unknown", "I9")
         raise CommitOutcomeUnknown(
             f"transaction {start_ts} may or may not have committed: the oracle gave no "
             f"answer ({error})",

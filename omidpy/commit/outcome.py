@@ -18,6 +18,7 @@ from typing import Final
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.pauses import Pauses
+from omidpy.base.reach import reached
 from omidpy.base.tables import OWN_TABLE_PREFIX
 from omidpy.errors import OracleUnavailable, StorageError
 from omidpy.facts.commit_table import (
@@ -139,6 +140,7 @@ class OutcomeFinder:
                 return Committed(Timestamp(entry))
             if entry is INVALID:
                 # A shadow cell outranks an invalidation; it is durable before the entry goes.
+                reached("outcome.invalidation_found", "I9")
                 shadow, _ = self._witness_state(witness)
                 return Aborted() if shadow is None else Committed(shadow)
         return Undecided()
@@ -196,7 +198,10 @@ class OutcomeFinder:
             is_gone &= is_lasting and not is_present
         # Behind the look at the cells, so that it counts for what was collected before.
         horizon = ControlTable(self._store).read_number(COLLECTION_HORIZON) or 0
-        return Aborted() if is_gone and start_ts > horizon else None
+        if not is_gone or start_ts <= horizon:
+            return None
+        reached("outcome.absent_is_aborted", "I9")
+        return Aborted()
 
     def _ask_java(
         self,
@@ -241,9 +246,11 @@ class OutcomeFinder:
         if not is_present:
             return unless_present
         if not self._commit_table.invalidate(start_ts):
+            reached("outcome.commit_was_first", "I8")
             return self._evidence(start_ts, witness)
         shadow, _ = self._witness_state(witness)
         if shadow is None:
+            reached("outcome.forbidden", "I9")
             return Aborted()
         # It was completed between our reads, so that what we planted is false.
         self._commit_table.undo_invalidation(start_ts)

@@ -24,13 +24,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-from omidpy.base.tracing import Tracing
+from omidpy.base.reach import reached
 from omidpy.base.within import within
 from omidpy.facts.commit_table import CommitTable
 from omidpy.model import Timestamp
 from omidpy.storage.base import RowMutation, Store
+
+if TYPE_CHECKING:
+    from omidpy.base.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +141,7 @@ class Completer:
                 for completion in batch:
                     self.complete((completion,))
                 return
+            reached("post_commit.failed", "I5")
             log.warning(
                 "the shadow cells of transaction %d were not all written; readers or the compactor "
                 "will heal it: %s",

@@ -37,6 +37,7 @@ import msgspec
 
 from omidpy.base.cells import LONG_BYTES, decode_long, encode_long
 from omidpy.base.documents import UNREADABLE
+from omidpy.base.reach import reached
 from omidpy.base.tables import (
     CONTROL_FAMILY,
     CONTROL_TABLE,
@@ -281,6 +282,7 @@ class ControlTable:
                     return current
             if self.replace(row, raw, encode_long(to)):
                 return Timestamp(to)
+            reached("control.raised_by_another", "I4")
 
 
 def decode_number(value: bytes, *, row: bytes) -> Timestamp:

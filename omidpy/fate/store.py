@@ -31,6 +31,7 @@ from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
 from omidpy.base.pauses import pause_after
+from omidpy.base.reach import reached
 from omidpy.errors import FateError, ReservationLost, StorageUnavailable, UsageError
 from omidpy.fate.operation import (
     FINISHED,
@@ -306,6 +307,7 @@ class FateStore(ABC):
             if one.reservation is not None and one.reservation.worker in dead:
                 try:
                     broken.append(self.write(one, released(one)))
+                    reached("fate.reservation_broken", "F4")
                 except ReservationLost:
                     continue  # it goes on, or somebody else was faster
         return broken
@@ -378,6 +380,7 @@ class FateStore(ABC):
             try:
                 return send() or is_done()
             except StorageUnavailable:
+                reached("fate.written_again", "F2")
                 failures += 1
                 if not patience(failures):
                     raise

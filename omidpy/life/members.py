@@ -31,6 +31,7 @@ from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
 from omidpy.base.documents import UNREADABLE, Natural, Positive
+from omidpy.base.reach import reached
 from omidpy.errors import NoSuchTable, StorageUnavailable
 from omidpy.life.base import TRUST
 from omidpy.life.processes import Process, has_ended, this_process
@@ -185,8 +186,11 @@ class TableMember:
         encoded = msgspec.json.encode(sign)
         is_written = self._rows.replace(self._id, self._raw, encoded)
         # Found different: unless the answer to an earlier attempt of ours was lost, we are dead.
-        if not is_written and self._rows.read([self._id]).get(self._id) != encoded:
-            return False
+        if not is_written:
+            if self._rows.read([self._id]).get(self._id) != encoded:
+                reached("life.taken_for_dead", "F4")
+                return False
+            reached("life.own_beat_found", "F4")
         self._raw, self._sign, self._seen_s = encoded, sign, now_s
         return True
 

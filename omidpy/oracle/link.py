@@ -33,6 +33,7 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from omidpy.base.clock import Clock
+from omidpy.base.reach import reached
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, LocalProtocolError, OmidError, RemoteProtocolError
 from omidpy.model import Timestamp
@@ -228,6 +229,7 @@ class Link:
         if self._failure is not None:
             raise self._down(was_sent=False)
         if isinstance(question, CommitRequest) and self._is_over():
+            reached("link.closed_while_idle", "I9")
             self._end("the oracle closed the idle connection", None)
             raise self._down(was_sent=False)
         self._users.add(call)

@@ -25,6 +25,7 @@ from typing import Final
 
 from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.pauses import pause_after
+from omidpy.base.reach import reached
 from omidpy.base.within import within
 from omidpy.errors import (
     ConfigError,
@@ -368,6 +369,7 @@ class TcpOracle:
             )
             if self._links.is_closed or now_s + pause_s >= give_up_s:
                 raise error
+            reached("oracle_client.asks_again", "I8")
             self._pause(pause_s)
         raise AssertionError("unreachable: the loop has no end")
 

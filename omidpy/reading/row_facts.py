@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from omidpy.base.commit_facts import CommitEntry
+from omidpy.base.reach import reached
 from omidpy.errors import StorageError
 from omidpy.model import Cell, PairedCell, Timestamp, base
 from omidpy.reading.resolution import CellResolver, healing
@@ -149,4 +150,5 @@ class RowFacts:
             # The read is right without it; the next reader or the compactor tries again.
             log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)
             return
+        reached("reader.healed", "I5")
         self._reader.on_healed(len(cells))

@@ -21,12 +21,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import CommitEntry
-from omidpy.base.tracing import Tracing
 from omidpy.errors import NoSuchTable, SnapshotTooOld
 from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
@@ -58,6 +57,9 @@ from omidpy.reading.visibility import (
     visible_row,
 )
 from omidpy.storage.base import PairsCells, Row, Store
+
+if TYPE_CHECKING:
+    from omidpy.base.tracing import Tracing
 
 log = logging.getLogger(__name__)
 

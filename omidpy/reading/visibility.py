@@ -32,6 +32,7 @@ from omidpy.base.cells import (
     shadow_qualifier,
 )
 from omidpy.base.commit_facts import INVALID, CommitEntry
+from omidpy.base.reach import reached
 from omidpy.model import TIMESTAMP_STEP, Cell, PairedCell, Timestamp, base
 
 # -- resolving one cell ----------------------------------------------------------------------------
@@ -111,6 +112,7 @@ def commit_timestamp(cell: Cell, *, may_invalidate: bool) -> Resolver:
     while True:
         entry = yield ReadCommitEntry(start_ts)
         if entry is INVALID:
+            reached("reader.invalidation_found", "I9")
             # Another reader may have invalidated a transaction that had completed and removed its
             # entry; its shadow cell tells, and outranks the invalidation.
             return (yield from _after_invalidation(cell))
@@ -122,13 +124,17 @@ def commit_timestamp(cell: Cell, *, may_invalidate: bool) -> Resolver:
         if shadow is GONE:
             # Perhaps it was collected, long after its commit: nothing is left to forbid, and an
             # invalidation would belie a commit whose other cells are there for ever.
+            reached("reader.cell_is_gone", "I8")
             return Resolution(None, is_final=True, is_healed=False, is_gone=True)
         if shadow is not None:
+            reached("reader.completed_meanwhile", "I5")
             return Resolution(_timestamp(shadow), is_final=True, is_healed=True)
         if not may_invalidate:
             return Resolution(None, is_final=False, is_healed=False)
         if (yield Invalidate(start_ts)):
+            reached("reader.invalidated", "I9")
             return (yield from _after_invalidation(cell))
+        reached("reader.commit_was_first", "I8")
         # A commit entry was first.  It may be gone again by now, and then the shadow cell is there,
         # unless both went with the cell: then the next round's invalidation succeeds.
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from omidpy.base.callers.runners import Runner
 from omidpy.base.client_metrics import Tally
 from omidpy.base.clock import Clock
-from omidpy.base.tracing import Tracing
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import (
     IN_A_FILE,
@@ -36,6 +35,9 @@ from omidpy.reading.snapshot import SnapshotReader
 from omidpy.storage.base import Store
 from omidpy.tx.ordinals import Adding
 from omidpy.tx.publishing import Publishing
+
+if TYPE_CHECKING:
+    from omidpy.base.tracing import Tracing
 
 POST_COMMIT_MODES: Final = ("async", "sync", "none")
 

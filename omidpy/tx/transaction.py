@@ -24,6 +24,7 @@ from omidpy.base.callers.alone import Alone
 from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.runners import Runner
 from omidpy.base.cells import table_id, transaction_id
+from omidpy.base.reach import reached
 from omidpy.base.tables import KEYS_TABLE, OWN_TABLE_PREFIX
 from omidpy.commit.decision import decide
 from omidpy.commit.post_commit import Completion, WriteBatch
@@ -767,6 +768,7 @@ class Transaction(Alone):
             if self._parts is not None:
                 self._parts.take_back()
         except StorageError as error:
+            reached("tx.not_all_rolled_back", "I9")
             log.warning(
                 "cells of the aborted transaction %d were not all removed; the compactor will: %s",
                 self.start_ts,

@@ -11,9 +11,12 @@ import pytest
 from tests.machines.simulator.all_mutants import (
     ALL_MUTANTS,
     BETWEEN_WINDOWS,
+    BY_NIGHT,
     MOST_SEEDS,
     seeds_until_found,
 )
+from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
+from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
@@ -25,11 +28,21 @@ NIGHTLY_WINDOWS = 25
 
 def test_no_two_mutants_have_one_name() -> None:
     """One that nobody runs is found by nobody."""
-    by_actor = (MUTANTS, COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS)
+    assert set(ALL_MUTANTS) >= BY_NIGHT
+    by_actor = (
+        *(MUTANTS, BATCH_MUTANTS, CLIENT_MUTANTS),
+        *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS),
+    )
     assert len(ALL_MUTANTS) == sum(map(len, by_actor))
 
 
-@pytest.mark.parametrize("name", ALL_MUTANTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ())
+        for name in ALL_MUTANTS
+    ],
+)
 def test_a_mutant_is_found_by_its_name(name: str) -> None:
     """And nothing is found in the product where it is."""
     mutant = ALL_MUTANTS[name]

@@ -12,8 +12,14 @@ from typing import Final
 import pytest
 
 from omidpy.base import pauses
-from tests.machines.simulator.plan import ALONE, USUAL, Focus, drawn_plan
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.base import Put, RowMutation
+from tests.machines.simulator.marks import UNREACHED, all_marks
+from tests.machines.simulator.network import Weather
+from tests.machines.simulator.plan import ALONE, CROWDED, FOCI, USUAL, Focus, drawn_plan
 from tests.machines.simulator.simulation import simulate
+from tests.machines.simulator.store import SharedStore, Stall
+from tests.machines.simulator.watch import Watch
 from tests.machines.simulator.world import SimClock, World
 
 RECORDED: Final = (
@@ -30,17 +36,45 @@ RECORDED: Final = (
 )
 """Seeds that once found something, be it in the simulator itself."""
 
-NEW_COUNT: Final = 80
+NEW_COUNT: Final = 50
+NEW_WITH_CROWDS: Final = 20
 NEW_WITH_OTHERS: Final = 25
 NIGHTLY_COUNT: Final = 20_000
 
+REACHED_DAILY: Final = frozenset(
+    {
+        "commit.found_aborted",
+        "lease.lost",
+        "lease.stood_still",
+        "oracle.commit_from_memory",
+        "oracle.decided_after_look_up",
+        "oracle.forgotten_looked_up",
+        "oracle.invalidation_from_table",
+        "oracle.map_evicted",
+        "oracle.put_then_check",
+        "oracle.retry_looked_up",
+        "oracle.run_of_commits",
+        "oracle.snapshot_too_old",
+        "oracle_client.asks_again",
+        "outcome.forbidden",
+        "reader.healed",
+        "reader.invalidated",
+    }
+)
+"""What each day's seeds reach, whatever seeds mean: others take a night."""
 
-def _run(seeds: range, focus: Focus = ALONE) -> Counter[str]:
+MOST_FOR_MARKS: Final = 3_000
+"""In so many seeds of each focus every mark is reached."""
+
+
+def _run(seeds: range, focus: Focus = ALONE, marks: set[str] | None = None) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         report = simulate(seed, focus=focus)
         assert not report.findings, report
         counts += report.counts
+        if marks is not None:
+            marks |= report.reached
     return counts
 
 
@@ -58,8 +92,14 @@ def test_a_recorded_seed_finds_nothing(seed: int) -> None:
 def test_new_seeds_find_nothing() -> None:
     """And things must go wrong in them, else they prove nothing."""
     first = _first_of_the_day(NEW_COUNT)
-    counts = _run(range(first, first + NEW_COUNT))
+    marks: set[str] = set()
+    counts = _run(range(first, first + NEW_COUNT), marks=marks)
+    first = _first_of_the_day(NEW_WITH_CROWDS)
+    crowded = _run(range(first, first + NEW_WITH_CROWDS), CROWDED, marks)
+    assert not REACHED_DAILY - marks
+    assert crowded["rounds of crowds"] > NEW_WITH_CROWDS
     assert counts["transactions committed"] > 30 * NEW_COUNT
+    counts += crowded
     assert counts["unknown outcomes settled"] > 0
     for what in ("crash", "pause", "cut", "slow", "full", "clock", "stop", "hang up"):
         assert counts[f"fault {what}"] > 0, what
@@ -79,11 +119,28 @@ def test_new_seeds_with_others_find_nothing() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("focus", [ALONE, USUAL], ids=["alone", "usual"])
-def test_many_new_seeds_find_nothing(focus: Focus) -> None:
+@pytest.mark.parametrize("focus", FOCI)
+def test_many_new_seeds_find_nothing(focus: str) -> None:
     """For some hours."""
     first = _first_of_the_day(NIGHTLY_COUNT)
-    _run(range(first, first + NIGHTLY_COUNT), focus)
+    _run(range(first, first + NIGHTLY_COUNT), FOCI[focus])
+
+
+@pytest.mark.nightly
+def test_every_mark_is_reached() -> None:
+    """A branch that no seed takes is tested by none of them."""
+    names = {mark.name for mark in all_marks()}
+    assert names > UNREACHED
+    missing = names - UNREACHED
+    first = _first_of_the_day(MOST_FOR_MARKS)
+    for seed in range(first, first + MOST_FOR_MARKS):
+        for focus in FOCI.values():
+            report = simulate(seed, focus=focus)
+            assert not report.findings, report
+            missing -= report.reached
+        if not missing:
+            break
+    assert not missing
 
 
 def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> None:
@@ -131,6 +188,31 @@ def test_who_else_is_there_shifts_nothing_in_a_plan(seed: int) -> None:
     known = [one for one in crowded.faults if added.isdisjoint((one.target, one.other))]
     assert known == list(plan.faults)
     assert {name: one for name, one in crowded.stalls.items() if name not in added} == plan.stalls
+
+
+def test_a_page_has_no_more_rows_than_a_seed_allows() -> None:
+    """Who believes that a short page is the last one must be found out."""
+    world = World(seed=0)
+    weather = Weather(world)
+    shared = SharedStore(world, weather, Watch(world), "cluster")
+    shared.page_rows = 2
+    shared.memory.create_table(TableSchema("t", (FamilySchema(b"cf"),)))
+    rows = [RowMutation(b"%d" % row, (Put(b"cf", b"q", 1, b"v"),)) for row in range(5)]
+    shared.memory.write({"t": rows})
+    process = world.process("one", SimClock(world, "here", ahead_ms=0))
+    pages: list[int] = []
+    process.start(lambda: pages.extend(len(page) for page in shared.of(process).scan("t")))
+    world.run(lambda: False, until_s=10.0)
+    assert pages == [2, 2, 1]
+
+
+def test_a_stall_is_before_any_of_several_calls() -> None:
+    """One before all calls alike would be met by chance alone."""
+    stall = Stall(0.1, 1.0, "write v_|check_and_mutate")
+    assert stall.is_before("write v_bank")
+    assert stall.is_before("check_and_mutate OMID_COMMIT_TABLE")
+    assert not stall.is_before("get v_bank")
+    assert Stall(0.1).is_before("get v_bank")
 
 
 def test_dice_of_one_process_leave_those_of_others_alone() -> None:

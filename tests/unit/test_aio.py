@@ -14,6 +14,7 @@ import pytest
 
 from omidpy import aio
 from omidpy import manager as manager_module
+from omidpy.aio import transaction as aio_transaction
 from omidpy.codec import INT64
 from omidpy.errors import (
     NoSuchTable,
@@ -758,3 +759,45 @@ def test_a_rollback_cancelled_before_its_turn_takes_place_all_the_same() -> None
         assert client.raw() == []
 
     asyncio.run(_with_manager(main, client))
+
+
+@pytest.mark.parametrize("kind", ["table", "queue"])
+def test_a_store_that_does_not_answer_holds_up_nobody_elses_tables(kind: str) -> None:
+    """Properties that remember have one lock for all objects of a class in Python 3.11."""
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    class Slow:
+        lane: Any = None
+
+        @property
+        def blocking(self) -> Any:
+            return self
+
+        def table(self, *_: object, **__: object) -> str:
+            return self.queue()
+
+        def queue(self, *_: object) -> str:
+            is_asked.set()
+            assert may_answer.wait(30)
+            return "slow"
+
+    class Quick(Slow):
+        def queue(self, *_: object) -> str:
+            return "quick"
+
+    def one_of(owner: Any) -> Any:
+        if kind == "queue":
+            return aio_transaction.Queue(owner, "q")
+        return aio_transaction.TransactionalTable(owner, "t")
+
+    found: list[object] = []
+    slow = threading.Thread(target=lambda: found.append(one_of(Slow()).blocking))
+    slow.start()
+    assert is_asked.wait(30)
+    quick = threading.Thread(target=lambda: found.append(one_of(Quick()).blocking))
+    quick.start()
+    quick.join(5)
+    may_answer.set()
+    slow.join()
+    quick.join()
+    assert found == ["quick", "slow"]

@@ -38,6 +38,7 @@ from typing import Final, Generic, assert_never
 from omidpy.base.ages import Sample
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.metrics import NO_METRICS, Metrics
+from omidpy.base.reach import reached
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.messages import (
     CommitRequest,
@@ -377,6 +378,8 @@ class Machine(Generic[Ticket]):
                 self._note(early_ts)
             self._answer_framed(ticket, run.early_answers(), early_count)
         if commit_count:
+            if commit_count > 1:
+                reached("oracle.run_of_commits", "I2")
             self._open_decisions()
             self._pending.commits.add_bytes(run.entries())
             self._note(self._engine.last_issued)
@@ -504,12 +507,15 @@ class Machine(Generic[Ticket]):
             effects.append(Close(ticket, f"another client began start_ts {start_ts}"))
             return
         if self._decisions.get(start_ts):
+            reached("oracle.commit_from_memory", "I8")
             self._answer(ticket, Deferred(Recall.COMMIT_FROM_MEMORY, start_ts))
         elif start_ts in self._invalidated:
+            reached("oracle.invalidated_asked_to_commit", "I9")
             self._answer(ticket, refusal(start_ts, ABORT_INVALIDATED))
         elif request.is_retry or start_ts in self._barred:
             # The first request may have been decided and forgotten, by us or by an instance before
             # us.  Deciding again would find the transaction in conflict with itself.
+            reached("oracle.retry_looked_up", "I8")
             self._look_up(ticket, Deferred(Recall.COMMIT_FROM_TABLE, start_ts))
         elif not is_own:
             # It is refused as what is below the low watermark is, and nothing is noted: the refusal
@@ -522,6 +528,7 @@ class Machine(Generic[Ticket]):
         elif start_ts <= self._decisions.forgotten_start:
             # Most likely a first request, of a transaction that took long; but also a repetition
             # that does not say so must not be decided twice.
+            reached("oracle.forgotten_looked_up", "I8")
             how = Recall.COMMIT_UNLESS_IN_TABLE
             self._look_up(ticket, Deferred(how, start_ts, request, self._client))
             share = share_of(self._client or ticket)
@@ -594,8 +601,10 @@ class Machine(Generic[Ticket]):
         if verdict == ABORT_CONFLICT:
             self._metrics.count("tso.aborts.conflict")
         elif verdict == ABORT_LOW_WATERMARK:
+            reached("oracle.snapshot_too_old", "I4")
             self._metrics.count("tso.aborts.lowWatermark")
         elif verdict == ABORT_FENCE:
+            reached("oracle.fenced", "I9")
             self._metrics.count("tso.aborts.fence")
         elif verdict == ABORT_TOO_LARGE:
             self._metrics.count("tso.aborts.tooLarge")
@@ -609,6 +618,7 @@ class Machine(Generic[Ticket]):
             return
         self._metrics.count("tso.invalidations")
         if self._decisions.get(start_ts):
+            reached("oracle.invalidation_from_memory", "I9")
             self._answer(ticket, Deferred(Recall.INVALIDATION_FROM_MEMORY, start_ts))
         elif start_ts in self._invalidated:
             self._answer(ticket, outcome_of(start_ts, INVALID))
@@ -619,6 +629,7 @@ class Machine(Generic[Ticket]):
         ):
             effects.append(Close(ticket, f"{len(self._forbidden)} invalidations are remembered"))
         elif start_ts in self._invalidated:
+            reached("oracle.invalidation_planted", "I9")
             self._open_decisions()
             self._pending.invalidations.append(start_ts)
             self._answer(ticket, Deferred(Recall.INVALIDATION_PLANTED, start_ts))
@@ -626,6 +637,7 @@ class Machine(Generic[Ticket]):
             # It may have committed, been completed and left no entry: an invalidation planted now
             # would be a false one.  But it will not be decided from here on, neither below the low
             # watermark nor where it is barred, so what its cells say then is final.
+            reached("oracle.invalidation_from_table", "I9")
             self._look_up(ticket, Deferred(Recall.INVALIDATION_FROM_TABLE, start_ts))
 
     def _remember_until_old(self, ticket: Ticket, start_ts: int, where: set[int]) -> bool:
@@ -669,6 +681,8 @@ class Machine(Generic[Ticket]):
 
     def _forget_what_is_old(self) -> None:
         low_watermark = self._forgotten_watermark = self._engine.low_watermark
+        if low_watermark > self._age_watermark:
+            reached("oracle.map_evicted", "I3")
         self._fences.forget(low_watermark)
         for start_ts in self._forbidden.forget(low_watermark):
             self._invalidated.discard(start_ts)
@@ -688,6 +702,7 @@ class Machine(Generic[Ticket]):
             return
         batch = self._pending
         if self._early.answers:  # they wait for the ceiling, or for a look at the lease
+            reached("oracle.answers_waited", "I1")
             batch.answers[:0] = self._early.answers
             batch.framed_count += self._early.framed_count
             batch.newest_ts = max(batch.newest_ts, self._early.newest_ts)
@@ -740,6 +755,7 @@ class Machine(Generic[Ticket]):
         if self._gave_ceiling_back or not self._engine.last_issued:
             effects.append(Stopped())
             return
+        reached("oracle.ceiling_given_back", "I1")
         self._gave_ceiling_back = True
         batch: Batch[Ticket] = Batch(ceiling=self._engine.last_issued)
         self._add_sample(batch)
@@ -756,6 +772,7 @@ class Machine(Generic[Ticket]):
         if batch.low_watermark is not None:
             self._durable_low_watermark = batch.low_watermark
         for start_ts in result.refused:
+            reached("oracle.commit_forbidden", "I9")
             self._decisions.replace(start_ts, _why(start_ts, result))
         self._release(batch, result, effects)
 
@@ -817,6 +834,7 @@ class Machine(Generic[Ticket]):
         else:
             # If it was committed, completed and forgotten, it conflicts with itself: whoever asks
             # later, in so many words, must not be told of a refusal that came of this.
+            reached("oracle.decided_after_look_up", "I8")
             self._decide(ticket, request, waiting.client, is_certain=False)
 
     def _recalled(self, waiting: Deferred, result: FlushResult) -> Answer | str:

@@ -32,6 +32,7 @@ from typing import Final, Protocol
 import msgspec
 
 from omidpy.base.clock import Clock
+from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_TABLE, VALUE
 from omidpy.errors import CorruptCell, LeaseLost, StorageUnavailable
 from omidpy.facts.control import ControlTable, encode_document
@@ -222,6 +223,7 @@ class Lease:
                 "another whenever it is to be replaced: the store is damaged; restore it from a "
                 "backup"
             )
+        reached("lease.another_was_faster", "I1")
         return "another instance, which was faster"
 
     def publish(self, *, address: str, epoch: int) -> None:
@@ -278,6 +280,7 @@ class Lease:
         """Return the error that says who has the lease now; `raw` is the record, if it was read."""
         if raw is None:
             raw = self._control.read(LEASE_FACT)
+        reached("lease.lost", "I1")
         who = "nobody" if raw is None else _holder(_readable(raw))
         return LeaseLost(
             f"the lease of {self._store.url} is no longer ours: it belongs to {who}. Nothing that "
@@ -319,6 +322,7 @@ class Lease:
         if raw != self._seen:
             self._seen, self._seen_s = raw, now_s
         if (now_s - self._seen_s) * 1000 > period_ms:
+            reached("lease.stood_still", "I1")
             return None
         return _holder(record)
 
@@ -339,6 +343,8 @@ class Lease:
         # was lost: such a record is no younger than what we knew before, and due at once.
         if is_written:
             self._renewed_s = now_s
+        else:
+            reached("lease.own_answer_found", "I1")
         return True
 
 

@@ -49,6 +49,7 @@ from omidpy.base.cells import (
     encode_long,
 )
 from omidpy.base.commit_facts import INVALID, CommitEntry
+from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION
 from omidpy.errors import (
     ConfigError,
@@ -340,6 +341,7 @@ class StorePersistence:
             return frozenset()
         applied = self._store.write_guarded(mutations, guard=self._lease.guard, durable=True)
         if applied is None:
+            reached("oracle.guard_refused", "I1")
             raise self._lease.lost()
         if self._lease.needs_check:
             self._lease.check()
@@ -459,15 +461,18 @@ class StorePersistence:
                 applied, is_ours = self._ahead.write_then_check(changes, proof)
                 is_unmoved = True
             else:
+                reached("oracle.put_then_check", "I2")
                 applied = []
                 is_ours, is_unmoved = self._ahead.put_then_check(
                     commit_entries(batch.commits), [proof, self._unmoved]
                 )
         except StorageUnavailable as error:
             # A broken connection, or a region that moves: the calls for one thing wait and repeat.
+            reached("oracle.ahead_failed", "I2")
             logger.info("a batch is written step by step: %s", error)
             return None
         if not is_ours:
+            reached("oracle.deposed_behind_its_write", "I1")
             raise self._lease.lost()
         if not is_unmoved:
             raise self._another_serves(self._find_ceiling())
@@ -487,6 +492,7 @@ class StorePersistence:
 
     def _check_with_ceiling(self) -> None:
         """Check the lease, and at the same time that no instance of Omid's began without it."""
+        reached("oracle.check_with_ceiling", "I2")
         reading = self._reader.submit(self._find_ceiling)
         try:
             self._lease.check()
@@ -498,6 +504,7 @@ class StorePersistence:
 
     def _check_with_invalidations(self, batch: Batch[Ticket]) -> frozenset[int]:
         """Check the lease, and read at the same time which commits an invalidation forbade."""
+        reached("oracle.check_with_invalidations", "I9")
         rows = [commit_row(start_ts) for start_ts, _ in batch.commits]
         # The entries come along, which are there for sure: of rows without cells a store on HBase
         # learns nothing about how many it may ask for at once, and asks for one by one.
@@ -546,6 +553,7 @@ class StorePersistence:
             found = self._find_ceiling()
             if found is None or _ceiling_in(found) != ceiling:
                 raise self._another_serves(found)
+            reached("oracle.own_ceiling_found", "I1")
         self._ceiling = encode_long(ceiling)
 
     def _another_serves(self, found: Cell | None) -> LeaseLost:

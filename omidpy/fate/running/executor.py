@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.reach import reached
 from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageUnavailable, UsageError
 from omidpy.fate.locks import Locks
@@ -323,6 +324,7 @@ class Executor:
         is_alive = worker.beat()
         self._beaten_s = now_s
         if not is_alive:
+            reached("fate.executor_taken_for_dead", "F4")
             log.warning(
                 "this executor (worker %s) was taken for dead: it was stopped, or could not reach "
                 "the store, for longer than its lease of %g s; its operations are others' now",

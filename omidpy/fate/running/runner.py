@@ -32,6 +32,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from omidpy.base.clock import Clock
+from omidpy.base.reach import reached
 from omidpy.base.within import within
 from omidpy.errors import (
     CorruptCell,
@@ -167,6 +168,7 @@ class Runner:
         try:
             return _Run(self, operation, worker).go()
         except ReservationLost as error:
+            reached("fate.deposed", "F1")
             log.info("%s", error)
             return Ran(None)
 
@@ -270,6 +272,7 @@ class _Run:
         if isinstance(wait, _Raised):
             return self._take_failure(top, "ready", wait.error)
         if wait.seconds > 0:
+            reached("fate.waited", "F6")
             return self._give_back(wait_s=wait.seconds, waiting=wait.reason)
         self._start(top)
         answer = self._asked(lambda: caller.call(top, self, env))
@@ -309,11 +312,13 @@ class _Run:
             return self._try_later(failure, retry.pause_s(failures), f"try {failures} {limit}")
         if operation.is_past_pivot:
             return self._try_later(failure, retry.longest_s, "past the pivot")
+        reached("fate.turned_round", "F8")
         log.warning("operation %s (%s) failed: %s", operation.id, operation.name, failure)
         self._write(lambda one: failed(one, failure))
         return None
 
     def _try_later(self, failure: Failure, pause_s: float, which: str) -> Ran:
+        reached("fate.tried_later", "F7")
         text = f"{which} failed: {failure}; again in {pause_s:g} s"
         log.info("operation %s (%s): %s", self._operation.id, self._operation.name, text)
         rest = rest_of(self._runner.clock, pause_s)
@@ -322,6 +327,7 @@ class _Run:
 
     def _undo(self, top: Step) -> Ran | None:
         """Undo one step; None: there are more."""
+        reached("fate.undone", "F8")
         caller, env = self._runner.caller, self._runner.env
         raised = self._asked(lambda: caller.undo(top, self, env))
         listed: Failure | None = None

@@ -1,43 +1,98 @@
-"""`make simulate SEEDS=n FIRST=m ALONE=1`: run seeds, print what was found, and sum up."""
+"""Run seeds on all cores, print what was found and which marks were reached, and sum up.
+
+make simulate SEEDS=100                    # seeds 0 to 99
+make simulate SEEDS=0                      # from 0 on, until it is interrupted
+make simulate SEEDS=1 FIRST=4711           # one of them again
+make simulate SEEDS=1 FIRST=4711 SHRINK=1  # the same, without what its finding does not need
+make simulate FOCUS=crowded                # other worlds: see `plan.FOCI`
+"""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
-from tests.machines.simulator.plan import ALONE, USUAL
-from tests.machines.simulator.simulation import simulate
+from tests.machines.simulator.marks import table_of
+from tests.machines.simulator.plan import FOCI
+from tests.machines.simulator.runs import Ran, run
+from tests.machines.simulator.shrinking import shrink
+
+AT_ONCE = 50
+"""So many seeds are handed out together."""
 
 
 def main() -> int:
     """Run the seeds; 1 if any of them found something."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=100, help="0: until it is interrupted")
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--alone", action="store_true", help="oracles and clients, nobody else")
+    parser.add_argument("--focus", choices=FOCI, default="usual")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--shrink", action="store_true", help="of each seed that finds something")
     parser.add_argument("--record", type=Path, help="add what was done to this file")
     chosen = parser.parse_args()
     counts: Counter[str] = Counter()
+    marks: Counter[str] = Counter()
+    failures: list[tuple[int, str]] = []
     began_s = time.monotonic()
-    for seed in range(chosen.first, chosen.first + chosen.seeds):
-        report = simulate(seed, focus=ALONE if chosen.alone else USUAL)
-        counts += report.counts
-        counts["seeds"] += 1
-        counts["simulated seconds"] += round(report.simulated_s)
-        if report.findings:
-            counts["seeds that found something"] += 1
-        if report.findings or chosen.seeds == 1:
-            print(report)
+    try:
+        for ran in _runs(chosen):
+            counts += ran.counts
+            marks += ran.marks
+            failures += ran.failures
+            for text in ran.texts:
+                print(text, flush=True)
+            for seed, _ in ran.failures if chosen.shrink else ():
+                print(shrink(seed, focus=FOCI[chosen.focus]), flush=True)
+    except KeyboardInterrupt:
+        print("interrupted")
+    seconds = time.monotonic() - began_s
     for name, number in sorted(counts.items()):
         print(f"{number:10} {name}")
-    print(f"from seed {chosen.first} on, in {time.monotonic() - began_s:.0f} s")
+    print("seeds that reached each mark:")
+    for line in table_of(marks):
+        print(line)
+    print(
+        f"from seed {chosen.first} on, in {seconds:.0f} s: {counts['seeds'] / seconds:.1f} seeds "
+        f"a second, {counts['simulated seconds'] / seconds:.0f} simulated hours an hour"
+    )
+    for seed, finding in failures:
+        print(f"seed {seed} found {finding}")
     if chosen.record is not None:
         record(chosen.record, counts)
-    return 1 if counts["seeds that found something"] else 0
+    return 1 if failures else 0
+
+
+def _runs(chosen: argparse.Namespace) -> Iterator[Ran]:
+    """Run what was asked for, on as many cores as there are."""
+    one = partial(run, focus=chosen.focus, is_told=chosen.seeds == 1)
+    if 0 < chosen.seeds <= AT_ONCE or chosen.jobs == 1:
+        end = chosen.first + chosen.seeds if chosen.seeds else sys.maxsize
+        for first in itertools.count(chosen.first, AT_ONCE):
+            if first >= end:
+                return
+            yield one(range(first, min(first + AT_ONCE, end)))
+    rounds = itertools.count() if chosen.seeds == 0 else range(-(-chosen.seeds // AT_ONCE))
+    end = chosen.first + chosen.seeds if chosen.seeds else sys.maxsize
+    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn")) as pool:
+        waiting = []
+        for number in rounds:
+            first = chosen.first + number * AT_ONCE
+            waiting.append(pool.submit(one, range(first, min(first + AT_ONCE, end))))
+            if len(waiting) >= 2 * chosen.jobs:
+                yield waiting.pop(0).result()
+        for future in waiting:
+            yield future.result()
 
 
 def record(path: Path, counts: Counter[str]) -> None:

@@ -10,14 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from compactor.pruning.prune import PruneLimits
 from compactor.ranges.range_pass import RangePass
 from compactor.rows.clean import FoundRow
 from compactor.rows.heal import RowPlan
 from compactor.run.plan import Compaction
 from compactor.tables.ownership import TableStanding
+from omidpy.base.cells import decode_long, encode_long
 from omidpy.facts.commit_table import read_low_watermark
 from omidpy.facts.watermarks import Claim
-from omidpy.model import Timestamp
+from omidpy.model import TIMESTAMP_STEP, Timestamp
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts
 from tests.machines.simulator.store import Stall
@@ -85,7 +87,58 @@ class ClaimsOfOneSuffice(Compaction):
         return Timestamp(max((one.watermark for one in claims), default=0))
 
 
+class DropsUnforbidden(RangePass):
+    """Drops what did not commit, and does not forbid that it will."""
+
+    def may_invalidate(self, start_ts: Timestamp) -> bool:
+        """Forbid nothing."""
+        del start_ts
+        return False
+
+
+class ClaimsMore(RangePass):
+    """Claims a low watermark that is higher than the one it went by."""
+
+    def claim(self) -> Claim:
+        """Claim what has been issued by now."""
+        newest = max(self.task.low_watermark, min(self.task.newest, self.task.low_watermark + MORE))
+        self.task = replace(self.task, low_watermark=Timestamp(newest - newest % TIMESTAMP_STEP))
+        return super().claim()
+
+
+class HealsAnotherTime(RangePass):
+    """Writes shadow cells that name another commit."""
+
+    def apply(self, plans: Sequence[RowPlan]) -> None:
+        """Heal wrongly."""
+        super().apply(
+            [
+                plan._replace(
+                    heals=[
+                        put._replace(value=encode_long(decode_long(put.value, what="a heal") + 50))
+                        for put in plan.heals
+                    ]
+                )
+                for plan in plans
+            ]
+        )
+
+
+class ForgetsInvalidations(Compaction):
+    """Forgets what was forbidden as soon as what was committed."""
+
+    def limits(self, standings: Sequence[TableStanding], claims: Sequence[Claim]) -> PruneLimits:
+        """Have no grace."""
+        found = super().limits(standings, claims)
+        return replace(found, invalidation_horizon=found.horizon)
+
+
+MORE: Final = 2_000 * 50 * 1000
+"""Timestamps, which are two seconds of the world's time."""
+
+
 COMPACTING: Final = USUAL._replace(
+    crowds=(0,),
     compactors=(1, 2),
     exporters=(0,),
     operators=(0,),
@@ -119,6 +172,44 @@ COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
     "pruned up to the watermark": Mutant(
         Parts(compaction=PrunesToTheWatermark), "stale read", COMPACTING
     ),
+    "dropped unforbidden": Mutant(
+        Parts(range_pass=DropsUnforbidden),
+        "I8",
+        COMPACTING._replace(
+            calm_share=0.0,
+            fault_counts=(0,),
+            undisturbed_share=1.0,
+            store_kinds=("cluster",),
+            oracle_leases_s=(2.0,),
+            oracle_stalls=(Stall(0.05, 10.0, "COMMIT_TABLE"),),
+            compaction_pauses_s=(0.2,),
+            compactor_stalls=(Stall(),),
+            other_fault_counts=(0,),
+            pauses_s=(0.2,),
+            workloads=(("appends",),),
+        ),
+    ),
+    "invalidations forgotten": Mutant(
+        Parts(compaction=ForgetsInvalidations),
+        "I8|stale read",
+        COMPACTING._replace(
+            calm_share=0.0,
+            fault_counts=(0,),
+            undisturbed_share=1.0,
+            store_kinds=("cluster",),
+            oracle_leases_s=(2.0,),
+            oracle_stalls=(Stall(0.05, 14.0, "COMMIT_TABLE"),),
+            compaction_pauses_s=(0.1,),
+            compactor_stalls=(Stall(),),
+            compactors=(1,),
+            other_fault_counts=(0,),
+            pauses_s=(0.2,),
+        ),
+    ),
+    "claimed too much": Mutant(
+        Parts(range_pass=ClaimsMore), "fsck", COMPACTING._replace(timestamps=("world",))
+    ),
+    "healed at another time": Mutant(Parts(range_pass=HealsAnotherTime), "I8", COMPACTING),
     "one claim suffices": Mutant(
         Parts(compaction=ClaimsOfOneSuffice),
         "I8",

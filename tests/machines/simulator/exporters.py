@@ -28,6 +28,7 @@ from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Exporter, ExportQueue, Retry
 from omidpy.recipes.export_queue.delivery.crew import Crew
 from omidpy.recipes.export_queue.delivery.runner import Runner
+from omidpy.recipes.export_queue.exporter import Deposed
 from tests.machines.simulator.store import SimStore
 from tests.machines.simulator.world import Process, Program, World
 
@@ -91,6 +92,8 @@ class Receiver:
         if self._is_fencing:
             if batch.fence < self._fences.get(batch.bucket, 0):
                 self._world.counts["batches refused by their fence"] += 1
+                if dice.random() < 0.5:
+                    raise Deposed("there is a newer owner")
                 raise Retry("there is a newer owner", after=0.1)
             self._fences[batch.bucket] = batch.fence
         self._world.counts["batches received"] += 1
@@ -204,7 +207,8 @@ class Exporting:
             program.sleep(dice.expovariate(1 / 1.0))
             try:
                 self._world.counts["entries exported"] += self._runner(tm, dice).run_once(
-                    wait_s=dice.choice((0.0, 2.0))
+                    # Who waits for more than a lease takes what one has who stands still.
+                    wait_s=dice.choice((0.0, 2.0, 2.5 * self._lease_s))
                 )
             except OmidError as error:
                 self._world.note(f"{self._process.name}: {error!r}")

@@ -153,12 +153,12 @@ class Instance:
             self._acquire(lease)
             self._serve(store, lease)
         except ConfigError as error:
-            around.store.watch.found(f"{self.name} wants an operator: {error}")
+            around.store.watch.found(f"operator: {self.name} wants one: {error}")
         except OmidError as error:
             around.world.note(f"{self.name} ends: {type(error).__name__}")
             around.world.counts[f"oracles ended by {type(error).__name__}"] += 1
         except BrokenInvariant as broken:
-            around.store.watch.found(f"{self.name} broke an invariant: {broken}")
+            around.store.watch.found(f"invariant: {self.name} broke one: {broken}")
         lease.release()
         around.world.at(0, None, self._end)
 

@@ -6,10 +6,18 @@ Each is a part that the simulator puts in the place of the product's own (`Parts
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from typing import Any, Final
 
-from omidpy.admin.table_steps import Fence, ForgetClaims, Remove, TableTools
-from omidpy.errors import NoSuchTable
+from omidpy.admin.table_steps import (
+    Fence,
+    ForgetClaims,
+    Make,
+    Remove,
+    TableTools,
+)
+from omidpy.errors import NoSuchTable, TableExists
+from omidpy.facts.makers import MADE_PREFIX, Makers
+from omidpy.fate.step import Done
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
@@ -28,7 +36,39 @@ def _unfenced(self: Fence, tools: TableTools) -> ForgetClaims:
     return ForgetClaims(self.table, self.renewal)
 
 
+def _nothing_removed(self: Remove, tools: TableTools) -> Fence:
+    """Go on with the next table as if the one before were gone."""
+    del tools
+    return Fence(self.table, self.renewal)
+
+
+def _undone_by_name(self: Make, tx: object, env: Any) -> None:
+    """Undo the making of a table by dropping whatever has its name."""
+    del tx
+    with contextlib.suppress(NoSuchTable):
+        env.store.drop_table(self.table)
+
+
+def _taken_for_made(self: Make, tools: TableTools) -> Done:
+    """Take a table that somebody else has made for one's own."""
+    with contextlib.suppress(TableExists):
+        Makers(tools.store).make_table(self.renewal.schema, self.renewal.splits)
+    return Done({"table": self.table})
+
+
+def _counts_always(self: Makers, schema: Any) -> bool:
+    """Take every table for one that is there for everybody."""
+    del self, schema
+    return True
+
+
+def _gives_up_in_word_only(self: Makers, which: str) -> bool:
+    """Say that nobody makes an incarnation any more, and write it nowhere."""
+    return self._control.read(MADE_PREFIX + which.encode()) is None
+
+
 OPERATING: Final = USUAL._replace(
+    crowds=(0,),
     calm_share=1.0,
     pauses_s=(5.0,),
     compactors=(0,),
@@ -55,6 +95,43 @@ OPERATION_MUTANTS: Final[dict[str, Mutant]] = {
         "E3",
         OPERATING._replace(
             verbs=(("put", "put", "put", "create", "truncate"),), operator_stalls=(Stall(),)
+        ),
+    ),
+    "nothing removed": Mutant(
+        Parts(patches=(Patch(Remove, "do", _nothing_removed),)),
+        "E3",
+        OPERATING._replace(
+            verbs=(("put", "put", "create", "truncate"),), operator_stalls=(Stall(),)
+        ),
+    ),
+    "undone by name": Mutant(
+        Parts(patches=(Patch(Make, "undo", _undone_by_name),)),
+        "E3",
+        OPERATING._replace(verbs=(("put", "put", "create", "create", "make", "drop"),)),
+    ),
+    "another's taken for one's own": Mutant(
+        Parts(patches=(Patch(Make, "do", _taken_for_made),)),
+        "E3",
+        OPERATING._replace(
+            verbs=(("put", "put", "create", "make", "make", "drop"),),
+            operator_stalls=(Stall(0.3, 5.0, "create_table"),),
+        ),
+    ),
+    "ghosts taken for tables": Mutant(
+        Parts(patches=(Patch(Makers, "settle", _counts_always),)),
+        "E3",
+        OPERATING._replace(
+            store_kinds=("cluster",),
+            verbs=(("put", "put", "create", "drop"),),
+            operator_stalls=(Stall(0.5, 10.0, "create_table"),),
+        ),
+    ),
+    "given up in word only": Mutant(
+        Parts(patches=(Patch(Makers, "give_up", _gives_up_in_word_only),)),
+        "E3",
+        OPERATING._replace(
+            verbs=(("put", "put", "create", "make", "drop"),),
+            operator_stalls=(Stall(0.5, 10.0, "create_table"),),
         ),
     ),
 }

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from tests.machines.simulator.compactors import COMPACTORS
+from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
@@ -89,6 +90,7 @@ class Focus(NamedTuple):
     compactors: tuple[int, ...] = (0, 1, 1, 2)
     exporters: tuple[int, ...] = (0, 0, 1, 2)
     operators: tuple[int, ...] = (0, 0, 2, 3)
+    crowds: tuple[int, ...] = (0, 0, 1, 2)
     leases_s: tuple[float, ...] = (3.0, 10.0)
     young_ms: tuple[int | None, ...] = (2_000, 5_000, None)
     """Where there are compactors: what is young cannot be compacted yet.  None: as without them."""
@@ -106,11 +108,66 @@ class Focus(NamedTuple):
     compaction_pauses_s: tuple[float, ...] = (3.0,)
     operator_pauses_s: tuple[float, ...] = (0.1, 0.7)
     verbs: tuple[tuple[str, ...], ...] = VERBS
+    crowd_tongues: tuple[str, ...] = ("java", "ours")
+    """Java's where it can be: on a store as HBase is, beside nobody who prunes."""
+    crowd_pauses_s: tuple[float, ...] = (1.0, 3.0)
+    crowd_sizes: tuple[tuple[int, ...], ...] = ((1, 4, 12), (2, 3), (12, 24))
+    """How many transactions a round has, one of these."""
+    crowd_thinking_shares: tuple[float, ...] = (0.0, 0.3)
+    crowd_fence_shares: tuple[float, ...] = (0.1, 0.5)
+    crowd_stalls: tuple[Stall, ...] = (Stall(), Stall(0.005, 15.0))
+
+    # What is legal, and seldom chosen.
+    pages_rows: tuple[int | None, ...] = (None, None, None, 1, 2)
+    """How many rows a page of a scan has at most; None: as many as were asked for."""
+    few_at_once: tuple[int | None, ...] = (None, None, 1, 0)
+    """How many entries an oracle writes one by one; None: as many as it does."""
+    turns_work: tuple[int | None, ...] = (None, None, None, 1, 3)
+    """How much an oracle hears of one client before it hears others; None: as much as it does."""
 
 
 USUAL: Final = Focus()
-ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,))
+ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,))
 """Oracles and clients, and nobody else."""
+
+CROWDED: Final = ALONE._replace(
+    crowds=(1, 2),
+    pauses_s=(0.5, 2.0),
+    store_kinds=("cluster", "cluster", "cluster", "shared"),
+    crowd_tongues=("java", "ours", "ours"),
+)
+"""Beside them those who do many transactions at a time."""
+
+LAME: Final = USUAL._replace(
+    calm_share=0.0,
+    leases_s=(3.0,),
+    oracle_leases_s=(2.0, 10.0),
+    compactors=(1, 2),
+    exporters=(2,),
+    operators=(2,),
+    fault_counts=(0, 2, 4),
+    pauses_s=(0.5, 2.0),
+    operator_pauses_s=(0.3,),
+    compaction_pauses_s=(0.5,),
+    adding_shares=(1.0,),
+    oracle_stalls=(Stall(), Stall(0.03, 9.0, "COMMIT_TABLE"), Stall(0.03, 9.0, "write")),
+    client_stalls=(Stall(), Stall(0.01, 9.0), Stall(0.3, 6.0, "check_and_mutate|write_guarded")),
+    compactor_stalls=(
+        Stall(0.01, 15.0),
+        Stall(0.1, 15.0, "check_and_mutate|COMMIT_TABLE"),
+        Stall(0.2, 12.0, "schema"),
+    ),
+    exporter_stalls=(
+        Stall(0.02, 10.0),
+        Stall(0.1, 10.0, "check_and_mutate|write_guarded"),
+        Stall(0.1, 9.0, "write"),
+    ),
+    operator_stalls=(Stall(0.1, 12.0), Stall(0.3, 12.0, "_table")),
+)
+"""Everybody stands still, is taken for dead, and goes on."""
+
+FOCI: Final = {"usual": USUAL, "alone": ALONE, "crowded": CROWDED, "lame": LAME}
+"""What seeds are run with, by name."""
 
 
 class Fault(NamedTuple):
@@ -158,6 +215,8 @@ class Others(NamedTuple):
     adding_share: float
     compaction_pause_s: float
     haste: Haste
+    crowds: int
+    crowd_habits: CrowdHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -165,7 +224,16 @@ class Others(NamedTuple):
             *COMPACTORS[: self.compactors],
             *EXPORTERS[: self.exporters],
             *OPERATORS[: self.operators],
+            *CROWDS[: self.crowds],
         )
+
+
+class Choices(NamedTuple):
+    """What the product, or a store, may choose, and seldom does."""
+
+    page_rows: int | None
+    few_at_once: int | None
+    turn_work: int | None
 
 
 class Plan(NamedTuple):
@@ -181,6 +249,11 @@ class Plan(NamedTuple):
     clock_skew_ms: int
     habits: Habits
     others: Others
+    choices: Choices
+    clients: tuple[str, ...] = CLIENTS
+    busy_s: float = BUSY_S
+    skipped: frozenset[tuple[str, int]] = frozenset()
+    """Transactions of clients that are left out: of whom, and how many came before."""
 
     def __str__(self) -> str:
         """Say what a seed has drawn."""
@@ -189,7 +262,9 @@ class Plan(NamedTuple):
             (
                 f"a {self.store_kind} store, a lease of {self.oracle_lease_s:g} s",
                 f"clocks within {self.clock_skew_ms} ms",
-                *map(str, (self.settings, self.chances, self.habits, self.others)),
+                *map(str, (self.settings, self.chances, self.habits, self.others, self.choices)),
+                f"clients for {self.busy_s:g} s: {' '.join(self.clients) or 'none'}",
+                *([f"transactions left out: {len(self.skipped)}"] if self.skipped else []),
                 f"stalls: {stalls or 'none'}",
                 *(f"  {fault}" for fault in self.faults),
             )
@@ -235,6 +310,11 @@ class _Drawing:
             self._one("skew of clocks", focus.clock_skews_ms),
             habits._replace(death_share=0.0) if is_calm else habits,
             others,
+            Choices(
+                self._one("rows of a page", focus.pages_rows),
+                self._one("entries one by one", focus.few_at_once),
+                self._one("work of a turn", focus.turns_work),
+            ),
         )
 
     def _settings(self, others: Others) -> Settings:
@@ -292,6 +372,14 @@ class _Drawing:
                 self._one("pauses of operators", focus.operator_pauses_s),
                 self._one("verbs", focus.verbs),
             ),
+            crowds=self._one("crowds", focus.crowds),
+            crowd_habits=CrowdHabits(
+                self._one("tongue of crowds", focus.crowd_tongues),
+                self._one("pauses of crowds", focus.crowd_pauses_s),
+                self._one("sizes of crowds", focus.crowd_sizes),
+                self._one("thinking of crowds", focus.crowd_thinking_shares),
+                self._one("fences of crowds", focus.crowd_fence_shares),
+            ),
         )
 
     def _stalls(self, others: Others, *, is_calm: bool) -> dict[str, Stall]:
@@ -302,6 +390,7 @@ class _Drawing:
             (COMPACTORS[: others.compactors], "compactors", focus.compactor_stalls),
             (EXPORTERS[: others.exporters], "exporters", focus.exporter_stalls),
             (OPERATORS[: others.operators], "operators", focus.operator_stalls),
+            (CROWDS[: others.crowds], "crowds", focus.crowd_stalls),
         )
         return {
             name: self._one(f"stalls of {kind}", choices)

@@ -25,6 +25,7 @@ from compactor.ranges.range_pass import RangePass
 from compactor.run.plan import Compaction
 from omidpy.base import pauses
 from omidpy.base.cells import is_shadow_qualifier
+from omidpy.base.reach import listening
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import CommitTable
@@ -45,6 +46,7 @@ from tests.machines.simulator.compactors import (
     Compactor,
     without_threads,
 )
+from tests.machines.simulator.crowds import CROWDS, Crowd, CrowdedCells
 from tests.machines.simulator.exporters import (
     BUCKETS,
     EXPORTERS,
@@ -59,8 +61,8 @@ from tests.machines.simulator.network import Network, Weather
 from tests.machines.simulator.operators import OPERATORS, Operator, Records
 from tests.machines.simulator.plan import (
     ALONE,
-    BUSY_S,
     CLIENTS,
+    FOCI,
     ORACLES,
     USUAL,
     Fault,
@@ -70,14 +72,17 @@ from tests.machines.simulator.plan import (
 )
 from tests.machines.simulator.store import (
     CAPABILITIES,
+    STORE,
     Chances,
     SharedStore,
 )
 from tests.machines.simulator.watch import Sought, Watch, name_of
 from tests.machines.simulator.world import Process, Program, SimClock, World
 from tso.core.machine import Machine
+from tso.durable import persist
 from tso.durable.lease import Lease
 from tso.durable.persist import StorePersistence
+from tso.serving import server
 
 PATIENCE_S: Final = 120.0
 """In so much virtual time everything must work again after the last fault."""
@@ -86,6 +91,10 @@ FEW_DECISIONS: Final = 64
 """An oracle that remembers so few has forgotten one before a message comes that was late."""
 
 TABLES: Final = "v"
+
+
+class NotQuiet(Exception):
+    """Something has not ended though nothing goes wrong any more."""
 
 
 class Patch(NamedTuple):
@@ -121,8 +130,14 @@ class Report:
     findings: tuple[str, ...]
     counts: Counter[str]
     simulated_s: float
+    reached: frozenset[str]
+    """Marks of the product (`omidpy/base/reach.py`)."""
     last_events: tuple[str, ...] = field(repr=False)
     focus: Focus = USUAL
+    story: tuple[str, ...] = field(default=(), repr=False)
+    """Everything that happened, if that was to be kept."""
+    done: tuple[tuple[str, int], ...] = field(default=(), repr=False)
+    """Which transactions of clients were done: of whom, and how many came before."""
 
     def __str__(self) -> str:
         """Say what is needed to look into it."""
@@ -140,9 +155,10 @@ class Report:
     @property
     def again(self) -> str:
         """What runs this seed again."""
-        if self.focus in (USUAL, ALONE):
-            alone = " ALONE=1" if self.focus == ALONE else ""
-            return f"make simulate SEEDS=1 FIRST={self.seed}{alone}"
+        for name, focus in FOCI.items():
+            if focus == self.focus:
+                which = "" if focus == USUAL else f" FOCUS={name}"
+                return f"make simulate SEEDS=1 FIRST={self.seed}{which}"
         usual = zip(self.focus._fields, self.focus, USUAL, strict=True)
         drawn = ", ".join(f"{name}={ours!r}" for name, ours, theirs in usual if ours != theirs)
         return f"simulate({self.seed}, PRODUCT, Focus({drawn}))"
@@ -156,18 +172,24 @@ class Mutant(NamedTuple):
 
     parts: Parts
     finding: str
-    """What is found: its name, which stands before the colon."""
+    """What is found: its name, which stands before the colon; any one of those between `|`."""
     focus: Focus = ALONE
     """A world in which what is broken is common."""
 
     def is_found(self, seed: int) -> bool:
         """Say whether a seed finds it, by its name."""
         report = simulate(seed, self.parts, self.focus, until_found=self.finding)
-        return self.finding in map(name_of, report.findings)
+        return not set(self.finding.split("|")).isdisjoint(map(name_of, report.findings))
 
 
 def simulate(
-    seed: int, parts: Parts = PRODUCT, focus: Focus = USUAL, *, until_found: str | None = None
+    seed: int,
+    parts: Parts = PRODUCT,
+    focus: Focus = USUAL,
+    *,
+    until_found: str | None = None,
+    plan: Plan | None = None,
+    keeps_story: bool = False,
 ) -> Report:
     """Run one seed.
 
@@ -176,15 +198,21 @@ def simulate(
         parts: What the world is made of.
         focus: What the seed draws its plan from.
         until_found: Go no further once this is found.
+        plan: What goes wrong, in place of what the seed draws.
+        keeps_story: Keep everything that happens.
     """
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        simulation = Simulation(seed, parts, focus, until_found)
+        simulation = Simulation(seed, parts, focus, until_found, plan or drawn_plan(seed, focus))
+        if keeps_story:
+            simulation.world.story = []
         with (
             chance_of(simulation.world),
+            listening(simulation.reached.add),
             without_threads(),
             exporting_without_threads(),
+            patched(simulation.choices()),
             patched(parts.patches),
         ):
             try:
@@ -245,18 +273,22 @@ class _PausesOf:
 class Simulation:
     """One world, from its first event to its judgement."""
 
-    def __init__(self, seed: int, parts: Parts, focus: Focus, until_found: str | None) -> None:
+    def __init__(
+        self, seed: int, parts: Parts, focus: Focus, until_found: str | None, plan: Plan
+    ) -> None:
         self.world = World(seed)
+        self.reached: set[str] = set()
         self._seed = seed
         self._parts = parts
         self._focus = focus
-        self._plan = drawn_plan(seed, focus)
+        self._plan = plan
         self._others = self._plan.others
         forgets = self._plan.settings.decision_memory < FEW_DECISIONS
         self._watch = Watch(self.world, forgets_decisions=forgets, until_found=until_found)
         self._weather = Weather(self.world)
         self._network = Network(self.world, self._weather)
         self._store = SharedStore(self.world, self._weather, self._watch, self._plan.store_kind)
+        self._store.page_rows = self._plan.choices.page_rows
         self._around = Surroundings(
             self.world,
             self._network,
@@ -274,7 +306,7 @@ class Simulation:
             )
             for name in (*ORACLES, *CLIENTS, "judge")
         }
-        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS)
+        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS, *CROWDS)
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         self._adder = Adder(self.world)
         self._records = Records()
@@ -284,12 +316,28 @@ class Simulation:
         self._instances: dict[str, Instance] = {}
         self._workers: dict[str, Process] = {}
         self._programs: dict[str, Program] = {}
-        self._workloads: Sequence[Workload] = standard_workloads(TABLES)
+        self._done: Counter[str] = Counter()
+        """Transactions of each client, over all its processes."""
+        self._crowded = CrowdedCells(TABLES)
+        self._workloads: list[Workload] = [*standard_workloads(TABLES)]
+        if self._others.crowds:
+            self._workloads.append(self._crowded)
         self._chosen = [one for one in self._workloads if one.name in self._plan.habits.workloads]
         self._events: list[Event] = []
         self._ticks = count(1)
         self._numbers = count()
         self._is_over = False
+
+    def choices(self) -> Sequence[Patch]:
+        """Return what makes the product choose what it may, and seldom does."""
+        chosen = self._plan.choices
+        patches = []
+        if chosen.few_at_once is not None:
+            patches.append(Patch(persist, "MAX_AHEAD_COUNT", chosen.few_at_once))
+        if chosen.turn_work is not None:
+            patches.append(Patch(server, "MAX_TURN_WORK", chosen.turn_work))
+            patches.append(Patch(server, "MIN_TURN_WORK", 1))
+        return patches
 
     # -- a run -----------------------------------------------------------------------------------
 
@@ -303,14 +351,14 @@ class Simulation:
             self._store.chances = self._plan.chances
             self._store.stalls = self._plan.stalls
             self._weather.late_share = self._plan.habits.late_message_share
-            began_s = self.world.now_s
-            for name in CLIENTS:
-                self._start_client(name, began_s + BUSY_S)
+            began_s, busy_s = self.world.now_s, self._plan.busy_s
+            for name in self._plan.clients:
+                self._start_client(name, began_s + busy_s)
             for name in self._others.names():
-                self._start_other(name, began_s + BUSY_S)
+                self._start_other(name, began_s + busy_s)
             for fault in self._plan.faults:
                 self.world.at(fault.at_s, None, partial(self._strike, fault))
-            self.world.run(lambda: False, until_s=began_s + BUSY_S)
+            self.world.run(lambda: False, until_s=began_s + busy_s)
             self._mend()
             self._let(self._are_clients_done, "a client never ends")
             self._let(self._answers, "no oracle answers in the end")
@@ -328,6 +376,8 @@ class Simulation:
             self._count(history)
         except Sought:
             return
+        except NotQuiet as error:
+            self._watch.found(f"quiet: {error} within {PATIENCE_S:g} s after the last fault")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
             self._watch.found(f"error: {type(error).__name__}: {error}")
 
@@ -340,13 +390,16 @@ class Simulation:
             tuple(self._watch.findings),
             self.world.counts,
             self.world.now_s,
+            frozenset(self.reached),
             tuple(self.world.last_events),
             self._focus,
+            tuple(self.world.story or ()),
+            tuple((name, number) for name, count in self._done.items() for number in range(count)),
         )
 
     def _let(self, is_over: Callable[[], bool], complaint: str) -> None:
         if not self.world.run(is_over, until_s=self.world.now_s + PATIENCE_S):
-            raise AssertionError(complaint)
+            raise NotQuiet(complaint)
 
     def _answers(self) -> bool:
         return any(
@@ -393,6 +446,9 @@ class Simulation:
 
     def _start_other(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
+        if name in CROWDS:
+            self._start_crowd(name, process, until_s)
+            return
         dice = process.dice("work")
         other: Compactor | Exporting | Operator
         if name in COMPACTORS:
@@ -403,6 +459,31 @@ class Simulation:
             other = self._operator(process)
         self._workers[name] = process
         self._programs[name] = process.start(lambda: other.work(dice, until_s))
+
+    def _start_crowd(self, name: str, process: Process, until_s: float) -> None:
+        others = self._others
+        is_java = (
+            others.crowd_habits.tongue == "java"
+            and self._plan.store_kind == "cluster"
+            and not others.compactors
+        )
+        dice = process.dice("work")
+
+        def work() -> None:
+            crowd = Crowd(
+                self.world,
+                process,
+                self._store.of(process),
+                self._network.of(process),
+                self._client(process),
+                self._crowded.table,
+                is_java=is_java,
+                habits=others.crowd_habits,
+            )
+            crowd.work(dice, until_s)
+
+        self._workers[name] = process
+        self._programs[name] = process.start(work)
 
     def _exporter(self, process: Process) -> Exporting:
         return Exporting(
@@ -483,7 +564,15 @@ class Simulation:
 
         while self.world.now_s < until_s:
             workload = dice.choice(self._chosen)
-            if dice.random() < habits.fence_share:
+            is_fence = dice.random() < habits.fence_share
+            one = process.name, self._done[process.name]
+            self._done[process.name] += 1
+            # Dice of its own, so that one which is left out shifts nothing for the next.
+            client.rng = self.world.dice("transaction", *one)
+            if one in self._plan.skipped:
+                program.sleep(dice.expovariate(1 / habits.pause_s))
+                continue
+            if is_fence:
                 self._fence(client, workload)
             for _ in workload.transaction(client):
                 think()
@@ -515,7 +604,10 @@ class Simulation:
     # -- faults ----------------------------------------------------------------------------------
 
     def _strike(self, fault: Fault) -> None:
-        self.world.note(str(fault))
+        known = (*ORACLES, *self._workers, "everything", STORE)
+        if fault.target not in known:
+            return  # left out of the plan
+        self.world.note(f"{fault.target} is struck: {str(fault).strip()}")
         self.world.counts[f"fault {fault.kind}"] += 1
         match fault.kind:
             case "crash" if fault.target in ORACLES:
@@ -525,7 +617,9 @@ class Simulation:
                 self.world.at(
                     fault.seconds,
                     None,
-                    lambda: self._start_again(fault.target, self.world.now_s + BUSY_S / 3),
+                    lambda: self._start_again(
+                        fault.target, self.world.now_s + self._plan.busy_s / 3
+                    ),
                 )
             case "pause":
                 self._process(fault.target).paused_until_s = self.world.now_s + fault.seconds

@@ -78,7 +78,14 @@ class Stall(NamedTuple):
     share: float = 0.0
     longest_s: float = 10.0
     calls: str = ""
-    """Of those alone that have this in their name, which tells what is done to which table."""
+    """Of those alone that have this, or one of these between `|`, in their name.
+
+    It tells what is done to which table.
+    """
+
+    def is_before(self, name: str) -> bool:
+        """Say whether it may come before a call."""
+        return any(part in name for part in self.calls.split("|"))
 
     def __str__(self) -> str:
         return f"{self.share:g} of {self.calls or 'all'} calls, up to {self.longest_s:g} s"
@@ -95,6 +102,8 @@ class SharedStore:
         self.memory = MemoryStore()
         self.chances = Chances()
         self.is_full = False
+        self.page_rows: int | None = None
+        """How many rows a page has at most; None: as many as were asked for."""
         self.stalls: Mapping[str, Stall] = {}
         """Before which calls a process stands still, by its name."""
         self.holders: dict[str, Process] = {}
@@ -252,7 +261,7 @@ class SimStore:
     def _perhaps_stand_still(self, name: str, program: Program) -> None:
         shared, process = self._shared, self._process
         stall, dice = shared.stalls.get(process.name), process.dice("stalls")
-        if stall is not None and stall.calls in name and dice.random() < stall.share:
+        if stall is not None and stall.is_before(name) and dice.random() < stall.share:
             shared.world.counts["stalls before a call"] += 1
             seconds = dice.uniform(0.1, 1.0) * stall.longest_s
             shared.world.note(f"{process.name} stands still for {seconds:.1f} s before {name}")
@@ -285,9 +294,12 @@ class SimStore:
     def scan(self, *args: Any, **kwargs: Any) -> Iterator[list[Row]]:
         """Yield pages, each by a call of its own."""
         pages = self._shared.memory.scan(*args, **kwargs)
-        title = f"scan {args[0]}"
+        title, at_most = f"scan {args[0]}", self._shared.page_rows
         while (page := self._call(title, lambda: next(pages, None))) is not None:
-            yield page
+            if at_most is None:
+                yield page
+            else:
+                yield from (page[at : at + at_most] for at in range(0, len(page), at_most))
 
     # -- writes ----------------------------------------------------------------------------------
 

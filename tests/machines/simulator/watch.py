@@ -71,9 +71,9 @@ class Watch:
             world: Where it is.
             forgets_decisions: Oracles remember so few that a commit which is asked for anew, by who
                 does not say that he asks again, may be refused though it was done.
-            until_found: End the world once this is found.
+            until_found: End the world once this is found, or one of these between `|`.
         """
-        self._until_found = until_found
+        self._until_found = (until_found or "").split("|")
         self.world = world
         self._forgets_decisions = forgets_decisions
         self.findings: list[str] = []
@@ -101,7 +101,7 @@ class Watch:
         self.world.note(f"FOUND {what}")
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(what)
-        if name_of(what) == self._until_found:
+        if name_of(what) in self._until_found:
             self.world.error = self.world.error or Sought()
 
     # -- what becomes durable --------------------------------------------------------------------

@@ -185,6 +185,8 @@ class World:
         self.turn.acquire()
         self.counts: Counter[str] = Counter()
         self.last_events: deque[str] = deque(maxlen=LAST_EVENTS)
+        self.story: list[str] | None = None
+        """Everything that was noted, if somebody wants to know."""
         self.processes: list[Process] = []
         self._dice: dict[tuple[object, ...], random.Random] = {}
         self._incarnations: Counter[str] = Counter()
@@ -224,6 +226,8 @@ class World:
         line = f"{self.now_s:.6f} {what}"
         self.hash(line)
         self.last_events.append(line)
+        if self.story is not None:
+            self.story.append(line)
 
     def hash(self, what: str) -> None:
         """Let the hash of the run depend on something."""

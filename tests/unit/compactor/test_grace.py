@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from compactor.options import Options, options_from_words
+from compactor.ranges.progress import NoProgress
+from compactor.run.environment import Environment
+from compactor.run.plan import Compaction
 from omidpy.base.cells import encode_long
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.schema.compaction_choices import DEFAULT_GRACE, GRACE_BESIDE_OMID
@@ -68,3 +73,36 @@ def test_invalidations_may_be_kept_for_ever() -> None:
 
 def _seconds(grace: str) -> float | None:
     return options_from_words(grace=grace).grace_s
+
+
+def test_a_run_whose_store_does_not_answer_holds_up_no_other() -> None:
+    """Properties that remember have one lock for all objects of a class in Python 3.11."""
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def parts() -> Compaction:
+        world = World(MemoryStore())
+        environment = Environment(world.clock, lambda *_: [], lambda _: None, NoProgress())
+        return Compaction(world.store, Options(), environment)
+
+    def read(_: bytes) -> None:
+        is_asked.set()
+        assert may_answer.wait(30)
+
+    slow, quick = parts(), parts()
+    slow.control.read = read  # type: ignore[assignment, method-assign]
+    found: list[str] = []
+
+    def ask(one: Compaction, name: str) -> None:
+        assert one.grace_s >= 0
+        found.append(name)
+
+    waiting = threading.Thread(target=ask, args=(slow, "slow"))
+    waiting.start()
+    assert is_asked.wait(30)
+    other = threading.Thread(target=ask, args=(quick, "quick"))
+    other.start()
+    other.join(5)
+    may_answer.set()
+    waiting.join()
+    other.join()
+    assert found == ["quick", "slow"]

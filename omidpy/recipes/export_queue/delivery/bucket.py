@@ -24,6 +24,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from omidpy.base.reach import reached
 from omidpy.errors import CorruptCell, ExportError
 from omidpy.recipes.export_queue.delivery.exactly import MarkRefused, Step, exact_delivery
 from omidpy.recipes.export_queue.delivery.failing import Failures, Memory, Paused
@@ -154,6 +155,7 @@ class Delivery:
                 while rest:
                     rest = self._deliver_batch(lease, memory, graves, rest, view, window)
             except Paused:
+                reached("export.paused", "X6")
                 self._count(lease, memory, view)  # nobody looks more often than now
                 raise
             has_moved = True
@@ -203,6 +205,7 @@ class Delivery:
             if one.position > cursor:
                 yield one
                 continue
+            reached("export.left_behind_the_cursor", "X1")
             left.append(one._replace(content=None))
             if len(left) >= ROWS_AT_ONCE:
                 self._remove_left(left)

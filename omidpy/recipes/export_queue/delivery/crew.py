@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from omidpy.base.reach import reached
 from omidpy.errors import OmidError
 from omidpy.fate.table.store import TableFateStore
 from omidpy.life.heart import BEATS_PER_LEASE, beat_until
@@ -82,6 +83,7 @@ class BucketLease:
     def check(self) -> None:
         """Raise `BucketLost` where somebody else may have it by now."""
         if self._is_lost or not self._worker.is_trusted():
+            reached("export.showed_no_life", "X2")
             raise BucketLost(f"bucket {self.bucket}: this process has shown no life for too long")
 
     @property
@@ -106,6 +108,7 @@ class BucketLease:
             return
         raw = self._rows.replace(self._raw, state, removing)
         if raw is None:
+            reached("export.deposed", "X9")
             self._is_lost = True
             raise BucketLost(f"bucket {self.bucket} is in other hands")
         self._raw = raw
@@ -245,6 +248,7 @@ class Crew:
             return worker
         self.leases.clear()
         if not worker.beat():
+            reached("export.joined_anew", "X2")
             log.warning("this process was taken for dead, and joins anew")
             worker.retire()
             self.join(takes_all=self._takes_all, with_heart=False)
@@ -267,6 +271,7 @@ class Crew:
         )
         taken = self._rows.replace(raw, state)
         if taken is None:
+            reached("export.another_was_faster", "X2")
             return
         # Behind the change, which says that there is somebody whose transactions must not commit:
         # who dies in between, or cannot reach the oracle, leaves a row that names an owner.
@@ -275,6 +280,7 @@ class Crew:
 
     def _spoil(self, raw: Raw) -> None:
         if raw.state.owner is not None or raw.state.is_torn:
+            reached("export.taken_over", "X11")
             spoil_claims(self._tm, self._table, raw.bucket)
 
     def _let_go(self, raw: Raw) -> None:
