@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast, overload
 
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.base.clock import Clock
@@ -37,6 +37,7 @@ from omidpy.model import (
     ColumnSpec,
     KeyRange,
     PairedCell,
+    RowValues,
     Timestamp,
     base,
 )
@@ -57,7 +58,7 @@ from omidpy.reading.visibility import (
     unhealed,
     visible_row,
 )
-from omidpy.storage.base import PairsCells, Row, Store
+from omidpy.storage.base import PairsCells, Row, ShapesRows, Store
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ MAX_REREAD_SHARE: Final = 0.25
 """Rows of a page that may be read twice, before a scan goes on in the plain way."""
 
 Page: TypeAlias = Iterable[tuple[bytes, SeenRow]]
+PageOfValues: TypeAlias = Iterable[tuple[bytes, SeenRow | RowValues]]
+"""Some rows come as what they hold alone."""
 
 
 class SnapshotReader:
@@ -103,6 +106,7 @@ class SnapshotReader:
         """
         self.store = store
         self.pairing = store if isinstance(store, PairsCells) else None
+        self.shaping = store if isinstance(store, ShapesRows) else None
         # Where several versions cost a call a column, most reads do with the newest.
         self.scan_versions = FIRST_VERSIONS if store.capabilities.multi_version_scan else 1
         is_near = self.pairing is not None and not store.capabilities.remote
@@ -275,6 +279,7 @@ class Snapshot:
         """Return the regions of a table, as they are now."""
         return self._reader.store.regions(table)
 
+    @overload
     def scan(
         self,
         table: str,
@@ -283,12 +288,39 @@ class Snapshot:
         *,
         reverse: bool = False,
         page_rows: int = 1000,
-    ) -> Iterator[Page]:
+    ) -> Iterator[Page]: ...
+
+    @overload
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None = None,
+        *,
+        reverse: bool = False,
+        page_rows: int = 1000,
+        values_do: bool,
+    ) -> Iterator[PageOfValues]: ...
+
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None = None,
+        *,
+        reverse: bool = False,
+        page_rows: int = 1000,
+        values_do: bool = False,
+    ) -> Iterator[PageOfValues]:
         """Yield pages of (row, what is seen of it), which may be nothing.
+
+        With `values_do` a row may also come as its values by column.
 
         Cost: 1 RPC a page, and what `read` says for the page as a whole.
         """
-        pages = self._scan(table, key_range, columns, reverse=reverse, page_rows=page_rows)
+        pages = self._scan(
+            table, key_range, columns, reverse=reverse, page_rows=page_rows, values_do=values_do
+        )
         if (tracing := self._reader.tracing) is None:
             yield from pages
             return
@@ -303,7 +335,9 @@ class Snapshot:
         *,
         reverse: bool,
         page_rows: int,
-    ) -> Iterator[Page]:
+        values_do: bool,
+    ) -> Iterator[PageOfValues]:
+        pages: Iterator[PageOfValues]
         if self._reader.pairing is not None:
             pages = self._pages_of_pairs(
                 self._reader.pairing,
@@ -312,6 +346,7 @@ class Snapshot:
                 columns,
                 reverse=reverse,
                 page_rows=page_rows,
+                values_do=values_do,
             )
         else:
             pages = self._pages(table, key_range, columns, reverse=reverse, page_rows=page_rows)
@@ -351,25 +386,35 @@ class Snapshot:
         *,
         reverse: bool,
         page_rows: int,
-    ) -> Iterator[Page]:
+        values_do: bool,
+    ) -> Iterator[PageOfValues]:
         """Decide simple rows as they come, and read the others again, whole.
 
         Where many are not simple the rest of the range is read as in any other store.
         """
-        for page in store.scan_pairs(
+        for page in self._paired_pages(
+            store,
             table,
             key_range,
-            columns=_with_markers(columns),
-            max_version=self._max_version,
-            page_rows=page_rows,
+            columns,
             reverse=reverse,
+            page_rows=page_rows,
+            values_do=values_do,
         ):
-            keys = [pairs[0][0] for pairs in page]
-            rows: list[SeenRow | None] = [simple_row(pairs, self._before) for pairs in page]
+            # Nearly always all of them are values already.
+            undecided = {index: row for index, (_, row) in enumerate(page) if isinstance(row, list)}
+            if not undecided:
+                self.check_horizon()
+                yield cast("PageOfValues", page)
+                continue
+            keys = [key for key, _ in page]
+            rows: list[SeenRow | RowValues | None] = [
+                simple_row(row, self._before) if isinstance(row, list) else row for _, row in page
+            ]
             others = [index for index, row in enumerate(rows) if row is None]
             if others:
                 facts = self.facts(table)
-                others = self._simple_if_healed(facts, page, others, rows)
+                others = self._simple_if_healed(facts, undecided, others, rows)
                 facts.heal()
             if others:
                 found = self._read(table, [keys[index] for index in others], columns, facts.entries)
@@ -377,7 +422,7 @@ class Snapshot:
                     rows[index] = row
             else:
                 self.check_horizon()
-            yield zip(keys, cast("list[SeenRow]", rows), strict=True)
+            yield zip(keys, cast("list[SeenRow | RowValues]", rows), strict=True)
             if len(others) > len(page) * MAX_REREAD_SHARE:
                 rest = (
                     KeyRange(key_range.start, keys[-1])
@@ -390,12 +435,45 @@ class Snapshot:
                     )
                 return
 
+    def _paired_pages(
+        self,
+        store: PairsCells,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        *,
+        reverse: bool,
+        page_rows: int,
+        values_do: bool,
+    ) -> Iterator[Sequence[tuple[bytes, RowValues | list[PairedCell]]]]:
+        """Return pages of keys with pairs, or with values where these do and the store has them."""
+        wanted = _with_markers(columns)
+        if values_do and self._reader.shaping is not None:
+            return self._reader.shaping.scan_values(
+                table,
+                key_range,
+                columns=wanted,
+                max_version=self._max_version,
+                before=self._before,
+                page_rows=page_rows,
+                reverse=reverse,
+            )
+        pages = store.scan_pairs(
+            table,
+            key_range,
+            columns=wanted,
+            max_version=self._max_version,
+            page_rows=page_rows,
+            reverse=reverse,
+        )
+        return ([(pairs[0][0], pairs) for pairs in page] for page in pages)
+
     def _simple_if_healed(
         self,
         facts: RowFacts,
-        page: Sequence[list[PairedCell]],
+        page: Mapping[int, list[PairedCell]],
         others: Sequence[int],
-        rows: list[SeenRow | None],
+        rows: list[SeenRow | RowValues | None],
     ) -> list[int]:
         """Decide rows that lack nothing but shadow cells; return the indexes of the others.
 

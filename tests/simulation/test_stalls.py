@@ -181,6 +181,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
 
 PROTOCOLS: Final[tuple[type, ...]] = (
     *(base.Store, base.ChecksBehind, base.CutsRows, base.PairsCells, base.RestoresTables),
+    base.ShapesRows,
 )
 """What a store may be asked."""
 MOST_TOLD: Final = 3
