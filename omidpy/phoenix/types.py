@@ -52,6 +52,8 @@ class PhoenixType:
     codec: Codec[Any]
     width: int | None
     """Bytes of each value; None: they differ, so that a key needs a byte behind them."""
+    plain: Callable[[bytes], Any]
+    """What the codec decodes with: it raises one of `UNREADABLE` as it comes."""
 
     @property
     def name(self) -> str:
@@ -63,14 +65,19 @@ class PhoenixType:
         return of_name, (self.name,)
 
 
-def _codec(
+UNREADABLE: Final = (CorruptCell, struct.error, ValueError, ArithmeticError)
+"""What bytes that are none of a type are met with, before that is told as `CorruptCell`."""
+
+
+def _type(
     name: str,
     type_: type,
     encode: Callable[[Any], bytes],
     decode: Callable[[bytes], Any],
     arrow: str,
-) -> Codec[Any]:
-    """Return a codec that checks types, and what encodes to nothing."""
+    width: int | None,
+) -> PhoenixType:
+    """Return a type whose codec checks types, and what encodes to nothing."""
 
     def checked(value: Any) -> bytes:
         is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -88,10 +95,10 @@ def _codec(
     def read(data: bytes) -> Any:
         try:
             return decode(data)
-        except (CorruptCell, struct.error, ValueError, ArithmeticError) as error:
+        except UNREADABLE as error:
             raise CorruptCell(f"{data[:40]!r} is no {name} of Phoenix's: {error}") from error
 
-    return _PhoenixCodec(name, checked, read, arrow)
+    return PhoenixType(_PhoenixCodec(name, checked, read, arrow), width, decode)
 
 
 class _PhoenixCodec(Codec[Any]):
@@ -122,7 +129,7 @@ def _whole(name: str, bits: int, *, is_signed: bool) -> PhoenixType:
             raise ValueError(f"{bits // 8} bytes are expected, up to {most}")
         return value
 
-    return PhoenixType(_codec(name, int, encode, decode, f"int{bits}"), bits // 8)
+    return _type(name, int, encode, decode, f"int{bits}", bits // 8)
 
 
 def _real(name: str, form: str, arrow: str, *, is_signed: bool) -> PhoenixType:
@@ -156,7 +163,7 @@ def _real(name: str, form: str, arrow: str, *, is_signed: bool) -> PhoenixType:
         (value,) = layout.unpack(data)
         return float(value)
 
-    return PhoenixType(_codec(name, float, encode, decode, arrow), layout.size)
+    return _type(name, float, encode, decode, arrow, layout.size)
 
 
 def _encode_decimal(value: Decimal) -> bytes:
@@ -194,23 +201,31 @@ def _decode_decimal(data: bytes) -> Decimal:
         return Decimal(0)
     if not data:
         raise ValueError("it is empty")
-    is_negative = not data[0] & 0x80
-    scale = 0x7F - data[0] if is_negative else data[0] & 0x7F
-    body = data[1:]
-    if is_negative:
-        body = body.removesuffix(b"\x66")
-    pairs = [101 - byte if is_negative else byte - 1 for byte in body]
-    if not pairs or any(not 0 <= pair <= 99 for pair in pairs):
-        raise ValueError("no digits are encoded so")
-    digits = "".join(f"{pair:02}" for pair in pairs)
-    exponent = (scale - 65 - len(pairs) + 1) * 2
+    sign, scale, body, coefficient = "", data[0] & 0x7F, data[1:], 0
+    if data[0] & 0x80:
+        for byte in body:
+            if not 1 <= byte <= 100:
+                raise ValueError(_NO_DIGITS)
+            coefficient = 100 * coefficient + byte - 1
+    else:
+        sign, scale, body = "-", 0x7F - scale, body.removesuffix(b"\x66")
+        for byte in body:
+            if not 2 <= byte <= 101:
+                raise ValueError(_NO_DIGITS)
+            coefficient = 100 * coefficient + 101 - byte
+    if not body:
+        raise ValueError(_NO_DIGITS)
+    exponent = (scale - 64 - len(body)) * 2
+    digits = str(coefficient)
     stripped = digits.rstrip("0")
-    exponent += len(digits) - len(stripped)
-    coefficient = tuple(map(int, stripped.lstrip("0")))
+    exponent += len(digits) - len(stripped) if stripped else 2 * len(body)
     # As people write it: 100, not 1E+2.
-    if exponent > 0 and len(coefficient) + exponent <= MAX_DIGITS:
-        coefficient, exponent = coefficient + (0,) * exponent, 0
-    return Decimal((int(is_negative), coefficient, exponent))
+    if 0 < exponent <= MAX_DIGITS - len(stripped):
+        return Decimal(f"{sign}{stripped or '0'}{'0' * exponent}")
+    return Decimal(f"{sign}{stripped or '0'}E{exponent}")
+
+
+_NO_DIGITS: Final = "no digits are encoded so"
 
 
 def _boolean(data: bytes) -> bool:
@@ -257,7 +272,7 @@ def _moment(name: str, number: PhoenixType, *, has_nanos: bool) -> PhoenixType:
         return _EPOCH + whole * _MS + timedelta(microseconds=nanos // 1000)
 
     arrow = "timestamp[us]" if has_nanos else "timestamp[ms]"
-    return PhoenixType(_codec(name, datetime, encode, decode, arrow), 12 if has_nanos else 8)
+    return _type(name, datetime, encode, decode, arrow, 12 if has_nanos else 8)
 
 
 _CHAR, _BINARY, _DECIMAL = 1, -2, 3
@@ -279,15 +294,10 @@ _BY_CODE: Final[Mapping[int, PhoenixType]] = {
     8: _real("DOUBLE", ">d", "double", is_signed=True),
     14: _real("UNSIGNED_FLOAT", ">f", "float", is_signed=False),
     15: _real("UNSIGNED_DOUBLE", ">d", "double", is_signed=False),
-    _DECIMAL: PhoenixType(
-        _codec("DECIMAL", Decimal, _encode_decimal, _decode_decimal, "decimal128"), None
-    ),
-    16: PhoenixType(
-        _codec("BOOLEAN", bool, lambda value: b"\x01" if value else b"\x00", _boolean, "bool"),
-        1,
-    ),
-    12: PhoenixType(_codec("VARCHAR", str, _text, bytes.decode, "string"), None),
-    -3: PhoenixType(_codec("VARBINARY", bytes, bytes, bytes, "binary"), None),
+    _DECIMAL: _type("DECIMAL", Decimal, _encode_decimal, _decode_decimal, "decimal128", None),
+    16: _type("BOOLEAN", bool, lambda value: b"\x01" if value else b"\x00", _boolean, "bool", 1),
+    12: _type("VARCHAR", str, _text, bytes.decode, "string", None),
+    -3: _type("VARBINARY", bytes, bytes, bytes, "binary", None),
     91: _moment("DATE", _BIGINT, has_nanos=False),
     92: _moment("TIME", _BIGINT, has_nanos=False),
     93: _moment("TIMESTAMP", _BIGINT, has_nanos=True),
@@ -321,7 +331,7 @@ def _padded(name: str, length: int) -> PhoenixType:
         return data.decode("ascii").rstrip(" ") if is_text else data
 
     arrow = "string" if is_text else "binary"
-    return PhoenixType(_codec(called, str if is_text else bytes, encode, decode, arrow), length)
+    return _type(called, str if is_text else bytes, encode, decode, arrow, length)
 
 
 @cache
