@@ -101,11 +101,11 @@ class RowKey:
         return bytes((hashed % self.salt_buckets,)) + key
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
-        """Return what does as `decode`, for many keys."""
+        """Return what does as `decode`, for many keys; it may raise any of `types.UNREADABLE`."""
         column, *others = self.columns
         if others or self.salt_buckets or column.is_descending or column.type.width is not None:
             return self.decode
-        name, decode = column.name, column.type.codec.decode
+        name, decode = column.name, column.type.plain
         return lambda key: {name: decode(key) if key else None}
 
     def decode(self, key: bytes) -> dict[str, Any]:

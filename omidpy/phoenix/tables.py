@@ -204,8 +204,8 @@ class PhoenixTable:
         plan = [(one.name, one.cell, one.type.plain) for one in wanted]
 
         def decoded(row: bytes, found: Mapping[bytes, bytes]) -> Row:
-            values = key_values(row)
             try:
+                values = key_values(row)
                 for name, cell, decode in plan:
                     value = found.get(cell)
                     values[name] = None if value is None else decode(value)

@@ -123,10 +123,12 @@ def _whole(name: str, bits: int, *, is_signed: bool) -> PhoenixType:
             raise UsageError(f"{value} does not fit in {name}, which goes from {least} to {most}")
         return (value - least).to_bytes(bits // 8, "big")
 
+    size = bits // 8
+
     def decode(data: bytes) -> int:
         value = int.from_bytes(data, "big") + least
-        if len(data) != bits // 8 or value > most:
-            raise ValueError(f"{bits // 8} bytes are expected, up to {most}")
+        if len(data) != size or value > most:
+            raise ValueError(f"{size} bytes are expected, up to {most}")
         return value
 
     return _type(name, int, encode, decode, f"int{bits}", bits // 8)
@@ -201,31 +203,32 @@ def _decode_decimal(data: bytes) -> Decimal:
         return Decimal(0)
     if not data:
         raise ValueError("it is empty")
-    sign, scale, body, coefficient = "", data[0] & 0x7F, data[1:], 0
     if data[0] & 0x80:
-        for byte in body:
-            if not 1 <= byte <= 100:
-                raise ValueError(_NO_DIGITS)
-            coefficient = 100 * coefficient + byte - 1
+        sign, scale, pairs = "", data[0] & 0x7F, data[1:].translate(_PAIRS)
     else:
-        sign, scale, body = "-", 0x7F - scale, body.removesuffix(b"\x66")
-        for byte in body:
-            if not 2 <= byte <= 101:
-                raise ValueError(_NO_DIGITS)
-            coefficient = 100 * coefficient + 101 - byte
-    if not body:
-        raise ValueError(_NO_DIGITS)
-    exponent = (scale - 64 - len(body)) * 2
-    digits = str(coefficient)
+        sign, scale = "-", 0x7F - data[0]
+        pairs = data[1:].removesuffix(b"\x66").translate(_NEGATIVE_PAIRS)
+    digits = pairs.hex()
+    if not digits.isdecimal():
+        raise ValueError("no digits are encoded so")
     stripped = digits.rstrip("0")
-    exponent += len(digits) - len(stripped) if stripped else 2 * len(body)
+    exponent = (scale - 64 - len(pairs)) * 2 + len(digits) - len(stripped)
     # As people write it: 100, not 1E+2.
-    if 0 < exponent <= MAX_DIGITS - len(stripped):
-        return Decimal(f"{sign}{stripped or '0'}{'0' * exponent}")
+    if exponent > 0:
+        stripped = stripped.lstrip("0")
+        if exponent <= MAX_DIGITS - len(stripped):
+            stripped, exponent = stripped + "0" * exponent, 0
     return Decimal(f"{sign}{stripped or '0'}E{exponent}")
 
 
-_NO_DIGITS: Final = "no digits are encoded so"
+def _table(digits_of: Callable[[int], int]) -> bytes:
+    """Return bytes that are two digits each as hexadecimal digits; what is none has others."""
+    pairs = map(digits_of, range(256))
+    return bytes(int(str(pair), 16) if 0 <= pair <= 99 else 0xFF for pair in pairs)
+
+
+_PAIRS: Final = _table(lambda byte: byte - 1)
+_NEGATIVE_PAIRS: Final = _table(lambda byte: 101 - byte)
 
 
 def _boolean(data: bytes) -> bool:
