@@ -76,6 +76,7 @@ MAX_REREAD_SHARE: Final = 0.25
 """Rows of a page that may be read twice, before a scan goes on in the plain way."""
 
 Page: TypeAlias = Iterable[tuple[bytes, SeenRow]]
+PairsOrValues: TypeAlias = list[PairedCell] | RowValues
 PageOfValues: TypeAlias = Iterable[tuple[bytes, SeenRow | RowValues]]
 """Some rows come as what they hold alone."""
 
@@ -392,7 +393,7 @@ class Snapshot:
 
         Where many are not simple the rest of the range is read as in any other store.
         """
-        for page in self._paired_pages(
+        paired = self._paired_pages(
             store,
             table,
             key_range,
@@ -400,30 +401,28 @@ class Snapshot:
             reverse=reverse,
             page_rows=page_rows,
             values_do=values_do,
-        ):
-            # Nearly always all of them are values already.
-            undecided = {index: row for index, (_, row) in enumerate(page) if isinstance(row, list)}
-            if not undecided:
+        )
+        for page, keys, found in paired:
+            if page is not None:
                 self.check_horizon()
-                yield cast("PageOfValues", page)
+                yield page
                 continue
-            keys = [key for key, _ in page]
             rows: list[SeenRow | RowValues | None] = [
-                simple_row(row, self._before) if isinstance(row, list) else row for _, row in page
+                simple_row(row, self._before) if isinstance(row, list) else row for row in found
             ]
             others = [index for index, row in enumerate(rows) if row is None]
             if others:
                 facts = self.facts(table)
-                others = self._simple_if_healed(facts, undecided, others, rows)
+                others = self._simple_if_healed(facts, found, others, rows)
                 facts.heal()
             if others:
-                found = self._read(table, [keys[index] for index in others], columns, facts.entries)
-                for index, row in zip(others, found, strict=True):
+                again = self._read(table, [keys[index] for index in others], columns, facts.entries)
+                for index, row in zip(others, again, strict=True):
                     rows[index] = row
             else:
                 self.check_horizon()
             yield zip(keys, cast("list[SeenRow | RowValues]", rows), strict=True)
-            if len(others) > len(page) * MAX_REREAD_SHARE:
+            if len(others) > len(keys) * MAX_REREAD_SHARE:
                 rest = (
                     KeyRange(key_range.start, keys[-1])
                     if reverse
@@ -445,33 +444,41 @@ class Snapshot:
         reverse: bool,
         page_rows: int,
         values_do: bool,
-    ) -> Iterator[Sequence[tuple[bytes, RowValues | list[PairedCell]]]]:
-        """Return pages of keys with pairs, or with values where these do and the store has them."""
+    ) -> Iterator[tuple[PageOfValues | None, Sequence[bytes], Sequence[PairsOrValues]]]:
+        """Yield pages of rows, each as what there is to give out, or else as keys and rows.
+
+        Values come only where these do and the store has them, and then nearly always all at once.
+        """
         wanted = _with_markers(columns)
-        if values_do and self._reader.shaping is not None:
-            return self._reader.shaping.scan_values(
+        if not values_do or self._reader.shaping is None:
+            for pairs in store.scan_pairs(
                 table,
                 key_range,
                 columns=wanted,
                 max_version=self._max_version,
-                before=self._before,
                 page_rows=page_rows,
                 reverse=reverse,
-            )
-        pages = store.scan_pairs(
+            ):
+                yield None, [row[0][0] for row in pairs], pairs
+            return
+        for page in self._reader.shaping.scan_values(
             table,
             key_range,
             columns=wanted,
             max_version=self._max_version,
+            before=self._before,
             page_rows=page_rows,
             reverse=reverse,
-        )
-        return ([(pairs[0][0], pairs) for pairs in page] for page in pages)
+        ):
+            if any(isinstance(row, list) for _, row in page):
+                yield None, [key for key, _ in page], [row for _, row in page]
+            else:
+                yield cast("PageOfValues", page), (), ()
 
     def _simple_if_healed(
         self,
         facts: RowFacts,
-        page: Mapping[int, list[PairedCell]],
+        page: Sequence[PairsOrValues],
         others: Sequence[int],
         rows: list[SeenRow | RowValues | None],
     ) -> list[int]:
@@ -480,8 +487,9 @@ class Snapshot:
         One get tells of all the transactions that wrote them.  What it does not tell to have
         committed is looked at again, and with more care, where its row is read again.
         """
-        lacking = {index: unhealed(page[index]) for index in others}
-        writers = {base(cell[3]) for cells in lacking.values() for cell in cells}
+        cells = {index: cast("list[PairedCell]", page[index]) for index in others}
+        lacking = {index: unhealed(row) for index, row in cells.items()}
+        writers = {base(cell[3]) for row in lacking.values() for cell in row}
         writers = {start_ts for start_ts in writers if start_ts < self.start_ts}
         if not writers:
             return list(others)
@@ -489,7 +497,7 @@ class Snapshot:
         shadows = {at: encode_long(commit_ts) for at, commit_ts in facts.commits.items()}
         left: list[int] = []
         for index in others:
-            row = simple_row(healed(page[index], shadows), self._before)
+            row = simple_row(healed(cells[index], shadows), self._before)
             if row is None:
                 left.append(index)
             else:

@@ -68,7 +68,9 @@ cdef class Block:
     )
     cdef list _row_of_pairs(self, claimed, bytes prefix, bytes suffix)
 
-    @cython.locals(results=list, names=list, start=cython.longlong, found=dict)
+    @cython.locals(
+        results=list, names=list, start=cython.longlong, found=dict, pairs=list,
+    )
     cpdef list values(self, counts, bytes prefix, bytes suffix, bytes before, bytes erased)
 
     @cython.locals(

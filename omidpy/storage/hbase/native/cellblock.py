@@ -268,7 +268,8 @@ class Block:
             found = self._plain_values(claimed, prefix, suffix, before, erased, names)
             if found is None:
                 self._position = start
-                results.append((self._row, self._row_of_pairs(claimed, prefix, suffix)))
+                pairs = self._row_of_pairs(claimed, prefix, suffix)
+                results.append((self._row, pairs))
             else:
                 results.append((self._row, found))
         self._finish()
