@@ -203,6 +203,11 @@ def _decode_decimal(data: bytes) -> Decimal:
         return Decimal(0)
     if not data:
         raise ValueError("it is empty")
+    # Most are not negative, have a fraction, and no zero at their end.
+    digits = data[1:].translate(_PAIRS).hex()
+    places = 2 * (len(data) + 191 - data[0])
+    if 0 <= places < len(_FRACTIONS) and digits.isdecimal() and digits[-1] != "0":
+        return Decimal(digits + _FRACTIONS[places])
     if data[0] & 0x80:
         sign, scale, pairs = "", data[0] & 0x7F, data[1:].translate(_PAIRS)
     else:
@@ -227,6 +232,7 @@ def _table(digits_of: Callable[[int], int]) -> bytes:
     return bytes(int(str(pair), 16) if 0 <= pair <= 99 else 0xFF for pair in pairs)
 
 
+_FRACTIONS: Final = tuple(f"E-{places}" for places in range(64))
 _PAIRS: Final = _table(lambda byte: byte - 1)
 _NEGATIVE_PAIRS: Final = _table(lambda byte: 101 - byte)
 
