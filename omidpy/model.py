@@ -75,6 +75,10 @@ PairedCell: TypeAlias = tuple[bytes, bytes, bytes, int, bytes, bytes | None]
 """A data cell's fields, and the value of its shadow cell; None if it has none."""
 
 
+RowValues: TypeAlias = dict[bytes, bytes]
+"""The values of a row, by `family:qualifier`."""
+
+
 class KeyRange(NamedTuple):
     """Rows `start <= row < end`; an empty `end` is the end of the table."""
 

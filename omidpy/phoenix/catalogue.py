@@ -54,6 +54,8 @@ class Described:
     columns: tuple[Column, ...]
     marker: bytes
     """The column that each row has, `family:_0`."""
+    is_whole: bool = True
+    """Whether no column was left out."""
 
 
 def describe(store: Store, name: str, *, without: Collection[str] = ()) -> Described:
@@ -130,6 +132,7 @@ def describe(store: Store, name: str, *, without: Collection[str] = ()) -> Descr
         RowKey(tuple(column for _, column in sorted(keys, key=lambda one: one[0])), buckets),
         tuple(columns),
         (families[0] if families else default) + b":_0",
+        is_whole=not without,
     )
 
 

@@ -12,7 +12,7 @@ Source: Phoenix 5.2.1 (`PTableImpl.newKey`, `SaltingUtil`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,6 +99,14 @@ class RowKey:
         if hashed >= _MAX_INT32:
             hashed = 2 * _MAX_INT32 - hashed
         return bytes((hashed % self.salt_buckets,)) + key
+
+    def decoder(self) -> Callable[[bytes], dict[str, Any]]:
+        """Return what does as `decode`, for many keys; it may raise any of `types.UNREADABLE`."""
+        column, *others = self.columns
+        if others or self.salt_buckets or column.is_descending or column.type.width is not None:
+            return self.decode
+        name, decode = column.name, column.type.plain
+        return lambda key: {name: decode(key) if key else None}
 
     def decode(self, key: bytes) -> dict[str, Any]:
         """Return the values of a row's key, by column.

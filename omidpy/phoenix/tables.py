@@ -13,12 +13,13 @@ queries.  Indexes are not kept: a table that has some is read alone, unless the 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
 from omidpy.errors import CorruptCell, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.phoenix.catalogue import Column, Described, describe
+from omidpy.phoenix.types import UNREADABLE
 from omidpy.tx.table import TransactionalTable
 
 MARKER: Final = b"x"
@@ -55,6 +56,7 @@ class PhoenixTable:
         self._row_key = described.key
         self._in_store = described.in_store
         self._marker = described.marker
+        self._is_whole = described.is_whole
         self._by_name = {one.name: one for one in described.columns}
         self._indexes = phoenix_indexes
 
@@ -105,17 +107,24 @@ class PhoenixTable:
             raise UsageError(f"the key of {self.name} has {len(self.key)} columns: {first!r:.80}")
         wanted = self._wanted(columns)
         table, cells = self._table(tx), self._cells(wanted)
+        is_whole = self._is_whole and columns is None
         asked: dict[str, Any] = {} if batch_size is None else {"batch_size": batch_size}
         scans = [
-            table.scan(row_start=start, row_stop=stop, columns=cells, **asked)
+            # HBase looks for each column that is named, which takes it several times as long as
+            # to bring them all.
+            table.scan(row_start=start, row_stop=stop, columns=None if is_whole else cells, **asked)
             for start, stop in self._row_key.spans(first)
         ]
-        after_salt = 1 if self._row_key.salt_buckets else 0
         beginning = dict(zip(self.key, first, strict=False))
-        for row, found in heapq.merge(*scans, key=lambda one: one[0][after_salt:]):
-            decoded = self._decoded(row, found, wanted)
+        decoded_by = self._decoder(wanted)
+        for row, found in _merged(scans, has_salt=bool(self._row_key.salt_buckets)):
+            if is_whole and self._marker not in found and found.keys().isdisjoint(cells):
+                continue  # it has cells, and none of the table
+            decoded = decoded_by(row, found)
             # Of a text the range holds longer ones, too.
-            if all(_equal(decoded[name], value) for name, value in beginning.items()):
+            if not beginning or all(
+                _equal(decoded[name], value) for name, value in beginning.items()
+            ):
                 yield decoded
 
     def put(self, tx: Within, row: Mapping[str, Any]) -> None:
@@ -189,6 +198,23 @@ class PhoenixTable:
         """Return what to read: a row without any of its columns is there by its marker."""
         return [self._marker, *(one.cell for one in wanted)]
 
+    def _decoder(self, wanted: list[Column]) -> Callable[[bytes, Mapping[bytes, bytes]], Row]:
+        """Return what does as `_decoded`, for many rows."""
+        key_values = self._row_key.decoder()
+        plan = [(one.name, one.cell, one.type.plain) for one in wanted]
+
+        def decoded(row: bytes, found: Mapping[bytes, bytes]) -> Row:
+            try:
+                values = key_values(row)
+                for name, cell, decode in plan:
+                    value = found.get(cell)
+                    values[name] = None if value is None else decode(value)
+            except UNREADABLE:
+                return self._decoded(row, found, wanted)  # which says which one it is
+            return values
+
+        return decoded
+
     def _decoded(self, row: bytes, found: Mapping[bytes, bytes], wanted: list[Column]) -> Row:
         decoded = self._row_key.decode(row)
         for column in wanted:
@@ -200,6 +226,16 @@ class PhoenixTable:
                     f"table {self.name} row {row!r} column {column.name}: {error}"
                 ) from error
         return decoded
+
+
+def _merged(
+    scans: list[Iterator[tuple[bytes, dict[bytes, Any]]]], *, has_salt: bool
+) -> Iterator[tuple[bytes, dict[bytes, Any]]]:
+    """Return the rows of some scans in the order of their keys without the salt."""
+    if len(scans) == 1:
+        return scans[0]
+    after_salt = 1 if has_salt else 0
+    return heapq.merge(*scans, key=lambda one: one[0][after_salt:])
 
 
 def _equal(found: Any, asked: Any) -> bool:

@@ -52,6 +52,8 @@ class PhoenixType:
     codec: Codec[Any]
     width: int | None
     """Bytes of each value; None: they differ, so that a key needs a byte behind them."""
+    plain: Callable[[bytes], Any]
+    """What the codec decodes with: it raises one of `UNREADABLE` as it comes."""
 
     @property
     def name(self) -> str:
@@ -63,14 +65,19 @@ class PhoenixType:
         return of_name, (self.name,)
 
 
-def _codec(
+UNREADABLE: Final = (CorruptCell, struct.error, ValueError, ArithmeticError)
+"""What bytes that are none of a type are met with, before that is told as `CorruptCell`."""
+
+
+def _type(
     name: str,
     type_: type,
     encode: Callable[[Any], bytes],
     decode: Callable[[bytes], Any],
     arrow: str,
-) -> Codec[Any]:
-    """Return a codec that checks types, and what encodes to nothing."""
+    width: int | None,
+) -> PhoenixType:
+    """Return a type whose codec checks types, and what encodes to nothing."""
 
     def checked(value: Any) -> bytes:
         is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -88,10 +95,10 @@ def _codec(
     def read(data: bytes) -> Any:
         try:
             return decode(data)
-        except (CorruptCell, struct.error, ValueError, ArithmeticError) as error:
+        except UNREADABLE as error:
             raise CorruptCell(f"{data[:40]!r} is no {name} of Phoenix's: {error}") from error
 
-    return _PhoenixCodec(name, checked, read, arrow)
+    return PhoenixType(_PhoenixCodec(name, checked, read, arrow), width, decode)
 
 
 class _PhoenixCodec(Codec[Any]):
@@ -116,13 +123,15 @@ def _whole(name: str, bits: int, *, is_signed: bool) -> PhoenixType:
             raise UsageError(f"{value} does not fit in {name}, which goes from {least} to {most}")
         return (value - least).to_bytes(bits // 8, "big")
 
+    size = bits // 8
+
     def decode(data: bytes) -> int:
         value = int.from_bytes(data, "big") + least
-        if len(data) != bits // 8 or value > most:
-            raise ValueError(f"{bits // 8} bytes are expected, up to {most}")
+        if len(data) != size or value > most:
+            raise ValueError(f"{size} bytes are expected, up to {most}")
         return value
 
-    return PhoenixType(_codec(name, int, encode, decode, f"int{bits}"), bits // 8)
+    return _type(name, int, encode, decode, f"int{bits}", bits // 8)
 
 
 def _real(name: str, form: str, arrow: str, *, is_signed: bool) -> PhoenixType:
@@ -156,7 +165,7 @@ def _real(name: str, form: str, arrow: str, *, is_signed: bool) -> PhoenixType:
         (value,) = layout.unpack(data)
         return float(value)
 
-    return PhoenixType(_codec(name, float, encode, decode, arrow), layout.size)
+    return _type(name, float, encode, decode, arrow, layout.size)
 
 
 def _encode_decimal(value: Decimal) -> bytes:
@@ -194,23 +203,38 @@ def _decode_decimal(data: bytes) -> Decimal:
         return Decimal(0)
     if not data:
         raise ValueError("it is empty")
-    is_negative = not data[0] & 0x80
-    scale = 0x7F - data[0] if is_negative else data[0] & 0x7F
-    body = data[1:]
-    if is_negative:
-        body = body.removesuffix(b"\x66")
-    pairs = [101 - byte if is_negative else byte - 1 for byte in body]
-    if not pairs or any(not 0 <= pair <= 99 for pair in pairs):
+    # Most are not negative, have a fraction, and no zero at their end.
+    digits = data[1:].translate(_PAIRS).hex()
+    places = 2 * (len(data) + 191 - data[0])
+    if 0 <= places < len(_FRACTIONS) and digits.isdecimal() and digits[-1] != "0":
+        return Decimal(digits + _FRACTIONS[places])
+    if data[0] & 0x80:
+        sign, scale, pairs = "", data[0] & 0x7F, data[1:].translate(_PAIRS)
+    else:
+        sign, scale = "-", 0x7F - data[0]
+        pairs = data[1:].removesuffix(b"\x66").translate(_NEGATIVE_PAIRS)
+    digits = pairs.hex()
+    if not digits.isdecimal():
         raise ValueError("no digits are encoded so")
-    digits = "".join(f"{pair:02}" for pair in pairs)
-    exponent = (scale - 65 - len(pairs) + 1) * 2
     stripped = digits.rstrip("0")
-    exponent += len(digits) - len(stripped)
-    coefficient = tuple(map(int, stripped.lstrip("0")))
+    exponent = (scale - 64 - len(pairs)) * 2 + len(digits) - len(stripped)
     # As people write it: 100, not 1E+2.
-    if exponent > 0 and len(coefficient) + exponent <= MAX_DIGITS:
-        coefficient, exponent = coefficient + (0,) * exponent, 0
-    return Decimal((int(is_negative), coefficient, exponent))
+    if exponent > 0:
+        stripped = stripped.lstrip("0")
+        if exponent <= MAX_DIGITS - len(stripped):
+            stripped, exponent = stripped + "0" * exponent, 0
+    return Decimal(f"{sign}{stripped or '0'}E{exponent}")
+
+
+def _table(digits_of: Callable[[int], int]) -> bytes:
+    """Return bytes that are two digits each as hexadecimal digits; what is none has others."""
+    pairs = map(digits_of, range(256))
+    return bytes(int(str(pair), 16) if 0 <= pair <= 99 else 0xFF for pair in pairs)
+
+
+_FRACTIONS: Final = tuple(f"E-{places}" for places in range(64))
+_PAIRS: Final = _table(lambda byte: byte - 1)
+_NEGATIVE_PAIRS: Final = _table(lambda byte: 101 - byte)
 
 
 def _boolean(data: bytes) -> bool:
@@ -257,7 +281,7 @@ def _moment(name: str, number: PhoenixType, *, has_nanos: bool) -> PhoenixType:
         return _EPOCH + whole * _MS + timedelta(microseconds=nanos // 1000)
 
     arrow = "timestamp[us]" if has_nanos else "timestamp[ms]"
-    return PhoenixType(_codec(name, datetime, encode, decode, arrow), 12 if has_nanos else 8)
+    return _type(name, datetime, encode, decode, arrow, 12 if has_nanos else 8)
 
 
 _CHAR, _BINARY, _DECIMAL = 1, -2, 3
@@ -279,15 +303,10 @@ _BY_CODE: Final[Mapping[int, PhoenixType]] = {
     8: _real("DOUBLE", ">d", "double", is_signed=True),
     14: _real("UNSIGNED_FLOAT", ">f", "float", is_signed=False),
     15: _real("UNSIGNED_DOUBLE", ">d", "double", is_signed=False),
-    _DECIMAL: PhoenixType(
-        _codec("DECIMAL", Decimal, _encode_decimal, _decode_decimal, "decimal128"), None
-    ),
-    16: PhoenixType(
-        _codec("BOOLEAN", bool, lambda value: b"\x01" if value else b"\x00", _boolean, "bool"),
-        1,
-    ),
-    12: PhoenixType(_codec("VARCHAR", str, _text, bytes.decode, "string"), None),
-    -3: PhoenixType(_codec("VARBINARY", bytes, bytes, bytes, "binary"), None),
+    _DECIMAL: _type("DECIMAL", Decimal, _encode_decimal, _decode_decimal, "decimal128", None),
+    16: _type("BOOLEAN", bool, lambda value: b"\x01" if value else b"\x00", _boolean, "bool", 1),
+    12: _type("VARCHAR", str, _text, bytes.decode, "string", None),
+    -3: _type("VARBINARY", bytes, bytes, bytes, "binary", None),
     91: _moment("DATE", _BIGINT, has_nanos=False),
     92: _moment("TIME", _BIGINT, has_nanos=False),
     93: _moment("TIMESTAMP", _BIGINT, has_nanos=True),
@@ -321,7 +340,7 @@ def _padded(name: str, length: int) -> PhoenixType:
         return data.decode("ascii").rstrip(" ") if is_text else data
 
     arrow = "string" if is_text else "binary"
-    return PhoenixType(_codec(called, str if is_text else bytes, encode, decode, arrow), length)
+    return _type(called, str if is_text else bytes, encode, decode, arrow, length)
 
 
 @cache

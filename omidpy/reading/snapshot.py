@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast, overload
 
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.base.clock import Clock
@@ -36,6 +36,7 @@ from omidpy.model import (
     ColumnSpec,
     KeyRange,
     PairedCell,
+    RowValues,
     Timestamp,
     base,
 )
@@ -56,7 +57,7 @@ from omidpy.reading.visibility import (
     unhealed,
     visible_row,
 )
-from omidpy.storage.base import PairsCells, Row, Store
+from omidpy.storage.base import PairsCells, Row, ShapesRows, Store
 
 if TYPE_CHECKING:
     from omidpy.base.tracing import Tracing
@@ -77,6 +78,9 @@ MAX_REREAD_SHARE: Final = 0.25
 """Rows of a page that may be read twice, before a scan goes on in the plain way."""
 
 Page: TypeAlias = Iterable[tuple[bytes, SeenRow]]
+PairsOrValues: TypeAlias = list[PairedCell] | RowValues
+PageOfValues: TypeAlias = Iterable[tuple[bytes, SeenRow | RowValues]]
+"""Some rows come as what they hold alone."""
 
 
 class SnapshotReader:
@@ -105,6 +109,7 @@ class SnapshotReader:
         """
         self.store = store
         self.pairing = store if isinstance(store, PairsCells) else None
+        self.shaping = store if isinstance(store, ShapesRows) else None
         # Where several versions cost a call a column, most reads do with the newest.
         self.scan_versions = FIRST_VERSIONS if store.capabilities.multi_version_scan else 1
         is_near = self.pairing is not None and not store.capabilities.remote
@@ -277,6 +282,7 @@ class Snapshot:
         """Return the regions of a table, as they are now."""
         return self._reader.store.regions(table)
 
+    @overload
     def scan(
         self,
         table: str,
@@ -285,12 +291,39 @@ class Snapshot:
         *,
         reverse: bool = False,
         page_rows: int = 1000,
-    ) -> Iterator[Page]:
+    ) -> Iterator[Page]: ...
+
+    @overload
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None = None,
+        *,
+        reverse: bool = False,
+        page_rows: int = 1000,
+        values_do: bool,
+    ) -> Iterator[PageOfValues]: ...
+
+    def scan(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None = None,
+        *,
+        reverse: bool = False,
+        page_rows: int = 1000,
+        values_do: bool = False,
+    ) -> Iterator[PageOfValues]:
         """Yield pages of (row, what is seen of it), which may be nothing.
+
+        With `values_do` a row may also come as its values by column.
 
         Cost: 1 RPC a page, and what `read` says for the page as a whole.
         """
-        pages = self._scan(table, key_range, columns, reverse=reverse, page_rows=page_rows)
+        pages = self._scan(
+            table, key_range, columns, reverse=reverse, page_rows=page_rows, values_do=values_do
+        )
         if (tracing := self._reader.tracing) is None:
             yield from pages
             return
@@ -305,7 +338,9 @@ class Snapshot:
         *,
         reverse: bool,
         page_rows: int,
-    ) -> Iterator[Page]:
+        values_do: bool,
+    ) -> Iterator[PageOfValues]:
+        pages: Iterator[PageOfValues]
         if self._reader.pairing is not None:
             pages = self._pages_of_pairs(
                 self._reader.pairing,
@@ -314,6 +349,7 @@ class Snapshot:
                 columns,
                 reverse=reverse,
                 page_rows=page_rows,
+                values_do=values_do,
             )
         else:
             pages = self._pages(table, key_range, columns, reverse=reverse, page_rows=page_rows)
@@ -353,34 +389,42 @@ class Snapshot:
         *,
         reverse: bool,
         page_rows: int,
-    ) -> Iterator[Page]:
+        values_do: bool,
+    ) -> Iterator[PageOfValues]:
         """Decide simple rows as they come, and read the others again, whole.
 
         Where many are not simple the rest of the range is read as in any other store.
         """
-        for page in store.scan_pairs(
+        paired = self._paired_pages(
+            store,
             table,
             key_range,
-            columns=_with_markers(columns),
-            max_version=self._max_version,
-            page_rows=page_rows,
+            columns,
             reverse=reverse,
-        ):
-            keys = [pairs[0][0] for pairs in page]
-            rows: list[SeenRow | None] = [simple_row(pairs, self._before) for pairs in page]
+            page_rows=page_rows,
+            values_do=values_do,
+        )
+        for page, keys, found in paired:
+            if page is not None:
+                self.check_horizon()
+                yield page
+                continue
+            rows: list[SeenRow | RowValues | None] = [
+                simple_row(row, self._before) if isinstance(row, list) else row for row in found
+            ]
             others = [index for index, row in enumerate(rows) if row is None]
             if others:
                 facts = self.facts(table)
-                others = self._simple_if_healed(facts, page, others, rows)
+                others = self._simple_if_healed(facts, found, others, rows)
                 facts.heal()
             if others:
-                found = self._read(table, [keys[index] for index in others], columns, facts.entries)
-                for index, row in zip(others, found, strict=True):
+                again = self._read(table, [keys[index] for index in others], columns, facts.entries)
+                for index, row in zip(others, again, strict=True):
                     rows[index] = row
             else:
                 self.check_horizon()
-            yield zip(keys, cast("list[SeenRow]", rows), strict=True)
-            if len(others) > len(page) * MAX_REREAD_SHARE:
+            yield zip(keys, cast("list[SeenRow | RowValues]", rows), strict=True)
+            if len(others) > len(keys) * MAX_REREAD_SHARE:
                 rest = (
                     KeyRange(key_range.start, keys[-1])
                     if reverse
@@ -392,20 +436,62 @@ class Snapshot:
                     )
                 return
 
+    def _paired_pages(
+        self,
+        store: PairsCells,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        *,
+        reverse: bool,
+        page_rows: int,
+        values_do: bool,
+    ) -> Iterator[tuple[PageOfValues | None, Sequence[bytes], Sequence[PairsOrValues]]]:
+        """Yield pages of rows, each as what there is to give out, or else as keys and rows.
+
+        Values come only where these do and the store has them, and then nearly always all at once.
+        """
+        wanted = _with_markers(columns)
+        if not values_do or self._reader.shaping is None:
+            for pairs in store.scan_pairs(
+                table,
+                key_range,
+                columns=wanted,
+                max_version=self._max_version,
+                page_rows=page_rows,
+                reverse=reverse,
+            ):
+                yield None, [row[0][0] for row in pairs], pairs
+            return
+        for page in self._reader.shaping.scan_values(
+            table,
+            key_range,
+            columns=wanted,
+            max_version=self._max_version,
+            before=self._before,
+            page_rows=page_rows,
+            reverse=reverse,
+        ):
+            if any(isinstance(row, list) for _, row in page):
+                yield None, [key for key, _ in page], [row for _, row in page]
+            else:
+                yield cast("PageOfValues", page), (), ()
+
     def _simple_if_healed(
         self,
         facts: RowFacts,
-        page: Sequence[list[PairedCell]],
+        page: Sequence[PairsOrValues],
         others: Sequence[int],
-        rows: list[SeenRow | None],
+        rows: list[SeenRow | RowValues | None],
     ) -> list[int]:
         """Decide rows that lack nothing but shadow cells; return the indexes of the others.
 
         One get tells of all the transactions that wrote them.  What it does not tell to have
         committed is looked at again, and with more care, where its row is read again.
         """
-        lacking = {index: unhealed(page[index]) for index in others}
-        writers = {base(cell[3]) for cells in lacking.values() for cell in cells}
+        cells = {index: cast("list[PairedCell]", page[index]) for index in others}
+        lacking = {index: unhealed(row) for index, row in cells.items()}
+        writers = {base(cell[3]) for row in lacking.values() for cell in row}
         writers = {start_ts for start_ts in writers if start_ts < self.start_ts}
         if not writers:
             return list(others)
@@ -413,7 +499,7 @@ class Snapshot:
         shadows = {at: encode_long(commit_ts) for at, commit_ts in facts.commits.items()}
         left: list[int] = []
         for index in others:
-            row = simple_row(healed(page[index], shadows), self._before)
+            row = simple_row(healed(cells[index], shadows), self._before)
             if row is None:
                 left.append(index)
             else:

@@ -26,6 +26,7 @@ from omidpy.model import (
     ColumnSpec,
     KeyRange,
     PairedCell,
+    RowValues,
     TableCells,
     TableSchema,
 )
@@ -222,6 +223,43 @@ class PairsCells(Protocol):
         at the same version.  `columns` name data.  At least the newest version of each column
         comes, ahead of older ones.  A row of shadow cells alone is left out, or comes with one of
         them, unpaired.
+        """
+        ...
+
+
+@runtime_checkable
+class ShapesRows(Protocol):
+    """A store that can make what a snapshot sees of a row, where that needs no decision.
+
+    An option: whoever reads from a store without it decides and makes for itself.
+    """
+
+    def scan_values(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        max_version: int,
+        before: bytes,
+        page_rows: int,
+        reverse: bool = False,
+    ) -> Iterator[list[tuple[bytes, RowValues | list[PairedCell]]]]:
+        """Yield what `PairsCells.scan_pairs` yields, each row with its key before it.
+
+        A row may come as values by column instead of pairs, and only one of which that says what
+        `reading.visibility.simple_row` would say: the newest version of each column has a shadow
+        cell below `before`, and none has an empty qualifier.  Columns with a tombstone are left out
+        there, so that nothing may be left.
+
+        Args:
+            table: As in `scan_pairs`, and so are `key_range`, `columns`, `page_rows`, `reverse`.
+            key_range: See there.
+            columns: See there.
+            max_version: See there.
+            before: What the shadow cell of a commit at the snapshot's start_ts would hold.
+            page_rows: See there.
+            reverse: See there.
         """
         ...
 

@@ -37,7 +37,7 @@ from omidpy.tx.writes.table_writes import TableWrites
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from omidpy.reading.snapshot import Snapshot
+    from omidpy.reading.snapshot import PageOfValues, Snapshot
     from omidpy.tx.writes.buffer import WriteBuffer
 
 Overlay: TypeAlias = Mapping[tuple[bytes, bytes], bytes]
@@ -315,12 +315,15 @@ class TransactionalTable(Counters, Frames):
         host = self._host
         # A generator starts at its first row, and the transaction may be over by then.
         host.check_open()
-        for page in self._merged_pages(key_range, specs, page_rows=page_rows, reverse=reverse):
+        for page in self._merged_pages(
+            key_range, specs, page_rows=page_rows, reverse=reverse, values_do=not include_timestamp
+        ):
             host.check_open()
             for key, seen in page:
                 if not host.is_running:
                     host.check_open()
-                if data := shaped(seen):
+                data = seen if isinstance(seen, dict) else shaped(seen)
+                if data:
                     yield key, data
 
     def _merged_pages(
@@ -330,7 +333,8 @@ class TransactionalTable(Counters, Frames):
         *,
         page_rows: int,
         reverse: bool,
-    ) -> Iterator[Iterable[tuple[bytes, SeenRow]]]:
+        values_do: bool,
+    ) -> Iterator[PageOfValues]:
         """Yield the rows of the snapshot and of the buffer, merged in key order."""
         if key_range.is_empty():
             return
@@ -348,6 +352,14 @@ class TransactionalTable(Counters, Frames):
                 else:
                     yield key, seen
 
+        if not waiting:
+            yield from self._snapshot.scan(
+                *(self.name, key_range, specs),
+                reverse=reverse,
+                page_rows=page_rows,
+                values_do=values_do,
+            )
+            return
         for page in self._snapshot.scan(
             self.name, key_range, specs, reverse=reverse, page_rows=page_rows
         ):

@@ -18,6 +18,8 @@ from omidpy.storage.hbase.native.faults import Garbled
 from tests.machines.engines import interpreted_cells, load_cells
 
 PREFIX, SUFFIX = b"\x00\xc2\x80", b"\xc2\x80"
+BEFORE: Final = b"\x80" + bytes(7)
+"""What is said at random is below it half of the time."""
 NAMES: Final = (b"", b"q", b"\x00", b"\xc2", PREFIX, SUFFIX, b"\x80" * 3, b"name" * 40)
 DAMAGES: Final = 20
 """For so many payloads there is one sound block."""
@@ -41,16 +43,20 @@ def main(built: Path, seed: int, count: int) -> None:
     print(f"{count} payloads, {read_count} of them cells")
 
 
-def read(form: ModuleType, data: bytes, position: int, counts: list[int]) -> tuple[Any, Any]:
-    """Return the cells, and the pairs, or what is said of the block in place of each."""
+def read(form: ModuleType, data: bytes, position: int, counts: list[int]) -> list[Any]:
+    """Return cells, pairs and values, or what is said of the block in place of each."""
     found: list[Any] = []
-    for affixes in ((), (PREFIX, SUFFIX)):
-        decode = form.decode_pairs if affixes else form.decode
+    affixes = PREFIX, SUFFIX
+    for decode, more in (
+        (form.decode, ()),
+        (form.decode_pairs, affixes),
+        (form.decode_values, (*affixes, BEFORE, b"erased")),
+    ):
         try:
-            found.append(decode(data, position, counts, *affixes))
+            found.append(decode(data, position, counts, *more))
         except Garbled as error:
             found.append(str(error))
-    return found[0], found[1]
+    return found
 
 
 def block(dice: random.Random, form: ModuleType) -> tuple[bytes, int, list[int]]:
@@ -58,9 +64,10 @@ def block(dice: random.Random, form: ModuleType) -> tuple[bytes, int, list[int]]
     counts: list[int] = []
     parts = [dice.randbytes(dice.choice((0, 0, 5)))]
     for number in range(dice.randrange(4)):
+        row = b"row%d" % number
         cells = [
             form.encode(
-                b"row%d" % number,
+                row,
                 dice.choice((b"f", b"g")),
                 name(dice),
                 dice.choice((5, 2**31, 2**63 - 1)),
@@ -68,9 +75,28 @@ def block(dice: random.Random, form: ModuleType) -> tuple[bytes, int, list[int]]
             )
             for _ in range(dice.choice((0, 1, 2, 5)))
         ]
+        if dice.random() < 0.5:
+            cells = plain(dice, form, row)
         counts.append(len(cells))
         parts += cells
     return b"".join(parts), len(parts[0]), counts
+
+
+def plain(dice: random.Random, form: ModuleType, row: bytes) -> list[bytes]:
+    """Return the cells of a row whose values are all that is wanted, or nearly one."""
+    names = [
+        (dice.choice((b"f", b"f", b"g")), b"q%d" % dice.choice((at, at, at, 0)))
+        for at in range(dice.choice((1, 3)))
+    ]
+    said = [
+        form.encode(row, family, PREFIX + name + SUFFIX, 5, dice.randbytes(dice.choice((8, 8, 3))))
+        for family, name in names
+    ]
+    values = (b"", b"v", b"erased", b"value")
+    data = [
+        form.encode(row, *name, dice.choice((5, 5, 5, 6)), dice.choice(values)) for name in names
+    ]
+    return said + data
 
 
 def hostile(

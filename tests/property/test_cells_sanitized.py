@@ -50,12 +50,29 @@ GUARDS: Final = {
     ),
     "a family beyond its key": (" and family_at <= stamp_at", ""),
     "a qualifier beyond its key": ("if qualifier_at > stamp_at:", "if False:"),
+    "a cell of which nothing is said": (
+        "if said_at == run_end or not self._is_said(said_at, ahead, behind):",
+        "if not self._is_said(said_at, ahead, behind):",
+    ),
+    "a search beyond what is said": (
+        "while said_at < run_end and not self._is_said",
+        "while not self._is_said",
+    ),
+    "what is said in fewer bytes": ("            and size == _STAMP_BYTES\n", ""),
+    "what is said of another version": (
+        "            and is_same(octets, stamp_at, octets, self._stamp_at, _STAMP_BYTES)\n",
+        "",
+    ),
+    "what is said later": ("if not is_below(", "if is_below("),
+    "a column that comes twice": ("            if name in values:\n", "            if False:\n"),
     "a number that takes its sign from C": (
         "    return value << 8 | octets[at + 3]\n",
         "    return octets[at] << 24 | (value & 0xFFFF) << 8 | octets[at + 3]\n",
     ),
 }
-"""The last one stays within the bytes; that it is not found would say that nothing is compared."""
+"""From the one of fewer bytes on they stay within the block: that such a one is not found would say
+that nothing is compared.
+"""
 
 
 def test_each_guard_stands_in_the_codec_once() -> None:

@@ -7,7 +7,8 @@ of running transactions and of the reader itself, and qualifiers that sort befor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from omidpy.base.cells import (
     LEGACY_TOMBSTONE,
+    SHADOW_PREFIX,
     SHADOW_SUFFIX,
     encode_long,
     is_shadow_qualifier,
@@ -30,6 +32,7 @@ from omidpy.oracle.base import Begun
 from omidpy.reading.resolution import CellResolver
 from omidpy.reading.snapshot import Snapshot, SnapshotReader
 from omidpy.reading.visibility import (
+    VisibleCell,
     VisibleRow,
     cells_of,
     paired,
@@ -38,7 +41,9 @@ from omidpy.reading.visibility import (
     visible_row,
 )
 from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.sqlite import SqliteStore
+from tests.machines.engines import compiled_cells, interpreted_cells
 
 START = Timestamp(500)
 FAMILIES = (b"f", b"g")
@@ -54,10 +59,14 @@ written = st.lists(st.tuples(columns, versions, values, commits), max_size=8)
 def row_of(written: Sequence[tuple[tuple[bytes, bytes], int, bytes, str]]) -> list[Cell]:
     """Return the cells of one row, in HBase's order."""
     cells: dict[tuple[bytes, bytes, int], bytes] = {}
+    ends: dict[int, int] = {}
     for (family, qualifier), version, value, commit in written:
         cells[family, qualifier, version] = value
         base = version - version % 50
-        commit_ts = {"own": version, "later": 600}.get(commit, base + 25)
+        # A transaction commits once; what stands alone speaks for its cell alone.
+        commit_ts = ends.setdefault(base, 600 if commit == "later" else base + 25)
+        if commit == "own":
+            commit_ts = version
         shadow = b"torn" if commit == "torn" else encode_long(commit_ts)
         if commit not in ("none", "old"):
             cells[family, shadow_qualifier(qualifier), version] = shadow
@@ -98,6 +107,100 @@ def test_the_short_way_is_taken_where_all_is_healed(
     assert simple_row(paired(healed), encode_long(START)) is not None
 
 
+plain_names = st.sets(
+    columns.filter(lambda one: one[1] in (b"a", b"ab", b"z")), min_size=1, max_size=4
+)
+damages = st.sampled_from(
+    (
+        {"version": 350},
+        {"version": 450},
+        {"family": b"f"},
+        {"family": b"g"},
+        *({"qualifier": name} for name in (b"a", b"ab", b"", b"a" + SHADOW_SUFFIX)),
+        *(
+            {"value": value}
+            for value in (b"", LEGACY_TOMBSTONE, b"torn", bytes(12), encode_long(600))
+        ),
+        None,
+    )
+)
+nearly_plain = st.builds(
+    lambda names, spoilt: damaged(
+        row_of([(name, 400, b"v", "new") for name in sorted(names)]), spoilt
+    ),
+    plain_names,
+    st.lists(st.tuples(st.integers(0, 7), damages, st.booleans()), max_size=2),
+)
+"""Rows of which nearly all is as in the rows of most tables."""
+
+
+def damaged(
+    cells: list[Cell], spoilt: Sequence[tuple[int, dict[str, Any] | None, bool]]
+) -> list[Cell]:
+    """Change some cells of a row, leave them out, or put what was changed beside them."""
+    for place, change, is_beside in spoilt:
+        at = place % len(cells)
+        changed = [] if change is None else [cells[at]._replace(**change)]
+        cells = [*cells[:at], *changed, *cells[at if is_beside else at + 1 :]]
+        if not cells:
+            break
+    known = {cell[1:4]: cell for cell in cells}
+    return sorted(known.values(), key=lambda cell: (cell.family, cell.qualifier, -cell.version))
+
+
+@pytest.mark.parametrize("form", ["interpreted", "compiled"])
+@given(rows=st.lists(st.one_of(nearly_plain, nearly_plain, written.map(row_of)), max_size=6))
+def test_values_are_what_the_long_way_sees(form: str, rows: Sequence[list[Cell]]) -> None:
+    """Where values come as they are; the other rows come in pairs, as if nothing had been asked."""
+    cellblock = cells_form(form)
+    cells = [found for found in rows if found]
+    affixes = SHADOW_PREFIX, SHADOW_SUFFIX
+    block = b"".join(cellblock.encode(*cell) for row in cells for cell in row)
+    counts = list(map(len, cells))
+    found = cellblock.decode_values(
+        block, 0, counts, *affixes, encode_long(START), LEGACY_TOMBSTONE
+    )
+    pairs = cellblock.decode_pairs(block, 0, counts, *affixes)
+    for row, (key, seen), in_pairs in zip(cells, found, pairs, strict=True):
+        assert key == b"r"
+        if isinstance(seen, list):
+            assert seen == in_pairs
+            continue
+        simple = simple_row(paired(row), encode_long(START))
+        assert simple is not None
+        assert seen == values_of(cells_of(simple))
+        try:
+            expected = visible_row(sort_row(row), START, {}, {}, versions_read=None)
+        except CorruptCell:
+            continue  # a torn shadow cell of a version that does not matter
+        assert isinstance(expected, VisibleRow)
+        assert seen == values_of(expected.cells)
+
+
+@pytest.mark.parametrize("form", ["interpreted", "compiled"])
+@given(names=plain_names)
+def test_healed_rows_of_one_version_come_as_values(
+    form: str, names: set[tuple[bytes, bytes]]
+) -> None:
+    """Else they would be right, and of no use."""
+    cellblock = cells_form(form)
+    cells = row_of([(name, 400, b"" if name[1] == b"z" else b"v", "new") for name in names])
+    block = b"".join(cellblock.encode(*cell) for cell in cells)
+    ((_, seen),) = cellblock.decode_values(
+        *(block, 0, [len(cells)], SHADOW_PREFIX, SHADOW_SUFFIX),
+        *(encode_long(START), LEGACY_TOMBSTONE),
+    )
+    assert seen == {family + b":" + name: b"v" for family, name in names if name != b"z"}
+
+
+def cells_form(name: str) -> Any:
+    """Return the codec of cells in one of its forms."""
+    found = interpreted_cells() if name == "interpreted" else compiled_cells()
+    if found is None:
+        pytest.skip("Cython or a C compiler is missing, so there is no compiled form")
+    return found
+
+
 def is_readable(cell: Cell) -> bool:
     """Say whether the long way can read a cell; a torn shadow cell ends it, needed or not."""
     return not is_shadow_qualifier(cell.qualifier) or len(cell.value) == 8
@@ -111,6 +214,27 @@ class PlainStore:
         self.scan = store.scan
         self.get = store.get
         self.write = store.write
+
+
+class ShapingStore(PlainStore):
+    """The same store, which makes of rows what can be made of them without a decision."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        super().__init__(store)
+        self.scan_pairs = store.scan_pairs
+
+    def scan_values(
+        self, table: str, key_range: KeyRange, *, columns: Any, before: bytes, **options: Any
+    ) -> Iterator[list[Any]]:
+        """Read as HBase would, and decode what it would send."""
+        if columns is not None:
+            columns = [*columns, *((family, shadow_qualifier(name)) for family, name in columns)]
+        pages = self.scan(table, key_range, columns=columns, max_versions=1, **options)
+        for page in pages:
+            block = b"".join(cellblock.encode(*cell) for row in page for cell in row)
+            counts = list(map(len, page))
+            affixes = SHADOW_PREFIX, SHADOW_SUFFIX
+            yield cellblock.decode_values(block, 0, counts, *affixes, before, LEGACY_TOMBSTONE)
 
 
 @given(rows=st.lists(written, max_size=6), chosen=st.sets(columns, max_size=3))
@@ -131,14 +255,25 @@ def test_a_store_that_pairs_is_scanned_alike(
         selected = sorted(chosen) or None
         plain = scanned(PlainStore(store), store, selected)  # type: ignore[arg-type]
         assert scanned(store, store, selected) == plain
+        shaped = scanned(ShapingStore(store), store, selected, values_do=True)  # type: ignore[arg-type]
+        assert shaped == [(key, values_of(cells)) for key, cells in plain]
     finally:
         store.close()
 
 
+def values_of(cells: Sequence[VisibleCell]) -> dict[bytes, bytes]:
+    """Return the values of a row by column."""
+    return {cell.family + b":" + cell.qualifier: cell.value for cell, _ in cells}
+
+
 def scanned(
-    store: SqliteStore, control: SqliteStore, columns: list[tuple[bytes, bytes]] | None
-) -> list[tuple[bytes, list[object]]]:
-    """Return what a snapshot sees, page by page of two rows."""
+    store: SqliteStore,
+    control: SqliteStore,
+    columns: list[tuple[bytes, bytes]] | None,
+    *,
+    values_do: bool = False,
+) -> list[tuple[bytes, Any]]:
+    """Return what a snapshot sees, page by page of two rows; with `values_do` values alone."""
     clock = ManualClock()
     reader = SnapshotReader(
         store,
@@ -147,9 +282,11 @@ def scanned(
         clock,
     )
     snapshot: Snapshot = reader.open(Begun(START), asked_s=clock.monotonic_s())
-    return [
-        (key, list(cells_of(row)))
-        for page in snapshot.scan("t", KeyRange(), columns, page_rows=2)
+    seen = [
+        (key, row if isinstance(row, dict) else list(cells_of(row)))
+        for page in snapshot.scan("t", KeyRange(), columns, page_rows=2, values_do=values_do)
         for key, row in page
-        if cells_of(row)
     ]
+    if values_do:
+        seen = [(key, row if isinstance(row, dict) else values_of(row)) for key, row in seen]
+    return [(key, row) for key, row in seen if row]

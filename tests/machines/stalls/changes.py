@@ -25,7 +25,7 @@ READS: Final = frozenset(
     {
         *("url", "store_id", "capabilities", "schema", "tables", "regions", "get", "scan"),
         *("find_cell", "close", "lock"),
-        *("scan_pairs", "scan_portions", "get_portion", "row_parts", "table_states"),
+        *("scan_pairs", "scan_values", "scan_portions", "get_portion", "row_parts", "table_states"),
         *("region_servers",),
     }
 )

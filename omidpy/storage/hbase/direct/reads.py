@@ -10,10 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX, shadow_qualifier
-from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
+from omidpy.base.cells import (
+    LEGACY_TOMBSTONE,
+    SHADOW_PREFIX,
+    SHADOW_SUFFIX,
+    shadow_qualifier,
+)
+from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell, RowValues
 from omidpy.storage import portions, rules
 from omidpy.storage.base import WHOLE_TABLE, LongRow, Portion, Row, Wanted
 from omidpy.storage.hbase import filters
@@ -22,6 +27,7 @@ from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.known import KnownTables
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.admin import Admin
+from omidpy.storage.hbase.native.cellblock import is_compiled
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.scanning import PAGE_BYTES, Position, Scanner
 from omidpy.storage.hbase.native.values import (
@@ -133,6 +139,38 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         reverse: bool = False,
     ) -> Iterator[list[list[PairedCell]]]:
         """Yield the newest version of data cells with their shadow cells; see `PairsCells`."""
+        return self._paired(table, key_range, columns, max_version, page_rows, reverse, SHADOWS)
+
+    def scan_values(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        max_version: int,
+        before: bytes,
+        page_rows: int,
+        reverse: bool = False,
+    ) -> Iterator[list[tuple[bytes, RowValues | list[PairedCell]]]]:
+        """Yield the values of rows where nothing has to be decided; see `ShapesRows`."""
+        options = columns, max_version, page_rows, reverse
+        if is_compiled():
+            pairing = SHADOWS._replace(before=before, erased=LEGACY_TOMBSTONE)
+            return self._paired(table, key_range, *options, pairing)
+        # Written in Python, two passes over each row would take longer than what they save.
+        pages = self._paired(table, key_range, *options, SHADOWS)
+        return ([(row[0][0], row) for row in page] for page in pages)
+
+    def _paired(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        max_version: int,
+        page_rows: int,
+        reverse: bool,  # noqa: FBT001 - private, and called beside the two above alone
+        pairing: Pairing,
+    ) -> Iterator[list[Any]]:
         rules.check_page_rows(page_rows)
         if columns is not None:
             shadows = (
@@ -143,9 +181,9 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         scanner = self._scanner(table, key_range, columns, bounds, is_reversed=reverse)
         if scanner is None:
             return iter(())
-        return self._pages_of_pairs(replace(scanner, pairing=SHADOWS), page_rows)
+        return self._pages_ahead(replace(scanner, pairing=pairing), page_rows)
 
-    def _pages_of_pairs(self, scanner: Scanner, page_rows: int) -> Iterator[list[list[PairedCell]]]:
+    def _pages_ahead(self, scanner: Scanner, page_rows: int) -> Iterator[list[Any]]:
         with closing(scanner.pages(page_rows)) as pages:
             while True:
                 self._check_open()

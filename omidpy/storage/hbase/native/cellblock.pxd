@@ -1,12 +1,42 @@
 # C types for cellblock.py, which stays plain Python: see its docstring.
 cimport cython
 
+from cpython.object cimport PyTypeObject
+
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(object)
+    object PyType_GenericAlloc(PyTypeObject *, Py_ssize_t)
+    void Py_INCREF(object)
+    void PyTuple_SET_ITEM(object, Py_ssize_t, object)
+
 ctypedef const unsigned char *Octets
 
 cdef bint _IS_COMPILED
 cdef long long _LEAST
+cdef long long _STAMP_BYTES
+cdef long long _MOST_SEARCHED
+cdef int _COLON
 cdef object _new
 cdef object _Cell
+
+# A named tuple, made without a plain one first.  The collector of cycles need not look at it: there
+# is nothing but bytes and a number in it.
+cdef inline object new_cell(
+    object kind, bytes row, bytes family, bytes qualifier, object version, bytes value
+):
+    cdef object cell = PyType_GenericAlloc(<PyTypeObject *> kind, 5)
+    PyObject_GC_UnTrack(cell)
+    Py_INCREF(row)
+    PyTuple_SET_ITEM(cell, 0, row)
+    Py_INCREF(family)
+    PyTuple_SET_ITEM(cell, 1, family)
+    Py_INCREF(qualifier)
+    PyTuple_SET_ITEM(cell, 2, qualifier)
+    Py_INCREF(version)
+    PyTuple_SET_ITEM(cell, 3, version)
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(cell, 4, value)
+    return cell
 
 @cython.final
 cdef class Block:
@@ -20,19 +50,54 @@ cdef class Block:
     cdef long long _stamp_at
     cdef long long _value_at
 
-    @cython.locals(octets=Octets, results=list, cells=list, _=cython.longlong)
+    @cython.locals(
+        octets=Octets, results=list, cells=list, _=cython.longlong, qualifier=bytes, value=bytes,
+    )
     cpdef list cells(self, counts)
+
+    cpdef list pairs(self, counts, bytes prefix, bytes suffix)
 
     @cython.locals(
         octets=Octets, data=bytes, before=cython.longlong, behind=cython.longlong,
         first_start=cython.longlong, first_end=cython.longlong, first_value_at=cython.longlong,
         first_value_end=cython.longlong, first_version=cython.ulonglong, first_family=bytes,
-        results=list, pairs=list, names=list, values=list, known=dict, taken=cython.longlong,
+        pairs=list, names=list, values=list, known=dict, taken=cython.longlong,
         count=cython.longlong, index=cython.longlong, start=cython.longlong, end=cython.longlong,
         version=cython.ulonglong, length=cython.longlong, said_of=bytes, name=tuple,
-        filed=cython.longlong, value=bytes,
+        filed=cython.longlong, value=bytes, pair=tuple,
     )
-    cpdef list pairs(self, counts, bytes prefix, bytes suffix)
+    cdef list _row_of_pairs(self, claimed, bytes prefix, bytes suffix)
+
+    @cython.locals(
+        results=list, names=list, start=cython.longlong, found=dict, pairs=list,
+    )
+    cpdef list values(self, counts, bytes prefix, bytes suffix, bytes before, bytes erased)
+
+    @cython.locals(
+        octets=Octets, ahead=cython.longlong, behind=cython.longlong, values=dict, gone=list,
+        run_at=cython.longlong, run_end=cython.longlong, run_length=cython.longlong,
+        said_at=cython.longlong, place=cython.longlong, is_run=bint, _=cython.longlong,
+        cell_at=cython.longlong, start=cython.longlong, length=cython.longlong, name=bytes,
+        value=bytes,
+    )
+    cdef dict _plain_values(
+        self, claimed, bytes prefix, bytes suffix, bytes before, bytes erased, list names
+    )
+
+    @cython.locals(
+        octets=Octets, family_length=cython.longlong, family_at=cython.longlong,
+        start=cython.longlong, stamp_at=cython.longlong, length=cython.longlong,
+        size=cython.longlong,
+    )
+    cdef bint _is_said(self, long long at, long long ahead, long long behind) noexcept
+
+    cdef long long _end_of(self, long long at) noexcept
+
+    @cython.locals(
+        octets=Octets, family=bytes, start=cython.longlong, family_length=cython.longlong,
+        name=bytes,
+    )
+    cdef bytes _name(self, list names, long long place, long long length)
 
     cdef Py_ssize_t _begin(self, claimed) except -1
 
@@ -52,3 +117,11 @@ cdef class Block:
 
 @cython.locals(value=cython.ulonglong)
 cdef unsigned long long number(Octets octets, long long at) noexcept
+
+@cython.locals(index=cython.longlong)
+cdef bint is_same(
+    Octets octets, long long at, Octets others, long long other_at, long long length
+) noexcept
+
+@cython.locals(index=cython.longlong)
+cdef bint is_below(Octets octets, long long at, Octets bound) noexcept

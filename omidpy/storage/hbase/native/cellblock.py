@@ -4,7 +4,7 @@ Cells follow each other without a count.  Each is: int size of the rest | int ke
 length | 2 bytes row length | row | 1 byte family length | family | qualifier | 8 bytes version | 1
 byte type | value.  What belongs to which result is said outside, in order of appearance.
 
-The two hot loops of the client.  The module is plain Python; `cellblock.pxd` beside it gives the
+The hot loops of the client.  The module is plain Python; `cellblock.pxd` beside it gives the
 same source C types where a compiler is found at install time, and one set of tests runs on both.
 Compiled, nothing else holds an index against the length of what it is an index into: each one
 comes behind the comparison that says it is within.
@@ -12,11 +12,12 @@ comes behind the comparison that says it is within.
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from omidpy.model import Cell, PairedCell
+from omidpy.model import Cell, PairedCell, RowValues
 from omidpy.storage.hbase.native.faults import Garbled
 
 PUT: Final = 4
@@ -36,6 +37,10 @@ _STAMP: Final = struct.Struct(">Q")
 _TAIL: Final = struct.Struct(">QB")
 _KEY_OVERHEAD: Final = 2 + 1 + 8 + 1
 _LEAST: Final = 4 + 8 + _KEY_OVERHEAD
+_STAMP_BYTES: Final = 8
+_COLON: Final = ord(":")
+_MOST_SEARCHED: Final = 64
+"""Cells that are searched for what is said of another."""
 _new: Final = tuple.__new__
 _Cell: Final = Cell
 
@@ -77,7 +82,11 @@ def decode(data: bytes, position: int, counts: Iterable[int]) -> list[list[Cell]
     Raises:
         Garbled: what is there are no such cells.
     """
-    return Block(data, position).cells(counts)
+    is_paused = _pause_collector()
+    try:
+        return Block(data, position).cells(counts)
+    finally:
+        _go_on_collecting(is_paused)
 
 
 def decode_pairs(
@@ -90,7 +99,59 @@ def decode_pairs(
     behind it.  One that has the suffix alone, and more, is left out.  Of a result that has nothing
     else the first cell comes, as if it were no such one, so that no result is empty.
     """
-    return Block(data, position).pairs(counts, prefix, suffix)
+    is_paused = _pause_collector()
+    try:
+        return Block(data, position).pairs(counts, prefix, suffix)
+    finally:
+        _go_on_collecting(is_paused)
+
+
+def decode_values(
+    data: bytes,
+    position: int,
+    counts: Iterable[int],
+    prefix: bytes,
+    suffix: bytes,
+    before: bytes,
+    erased: bytes,
+) -> list[tuple[bytes, RowValues | list[PairedCell]]]:
+    """Return the key of each result, and its values by column; else as `decode_pairs`.
+
+    Only a plain result comes so, any other in pairs.  It is plain if what is said of its cells is
+    8 bytes each, below `before`, and comes ahead of them, if none has an empty qualifier, and no
+    column comes twice.
+
+    Args:
+        data: What came.
+        position: Where in it the block begins.
+        counts: How many cells each result has.
+        prefix: Of the qualifiers of what is said of others.
+        suffix: The same, behind the other's qualifier.
+        before: 8 bytes.
+        erased: Columns with this value are left out, and those with an empty one.
+    """
+    is_paused = _pause_collector()
+    try:
+        return Block(data, position).values(counts, prefix, suffix, before, erased)
+    finally:
+        _go_on_collecting(is_paused)
+
+
+def _pause_collector() -> bool:
+    """Let the collector of cycles wait, if it is on and this is machine code; say whether it does.
+
+    It would look many times at what is being made, and there are no cycles in that.  No other
+    thread runs until it goes on: machine code keeps the interpreter's lock.
+    """
+    is_paused = _IS_COMPILED and gc.isenabled()
+    if is_paused:
+        gc.disable()
+    return is_paused
+
+
+def _go_on_collecting(is_paused: bool) -> None:  # noqa: FBT001 - what the one above has returned
+    if is_paused:
+        gc.enable()
 
 
 def pairs_of(cells: Sequence[Cell], prefix: bytes, suffix: bytes) -> list[PairedCell]:
@@ -122,67 +183,216 @@ class Block:
             cells: list[Cell] = []
             for _ in range(self._begin(claimed)):
                 self._next()
-                cell = (
-                    self._row,
-                    self._family,
-                    octets[self._qualifier_at : self._stamp_at],
-                    self._version(),
-                    octets[self._value_at : self._position],
-                )
-                cells.append(_new(_Cell, cell))
+                qualifier = octets[self._qualifier_at : self._stamp_at]
+                value = octets[self._value_at : self._position]
+                if _IS_COMPILED:
+                    cell = new_cell(  # type: ignore[name-defined]  # noqa: F821 - in the .pxd
+                        _Cell, self._row, self._family, qualifier, self._version(), value
+                    )
+                    cells.append(cell)
+                else:
+                    fields = (self._row, self._family, qualifier, self._version(), value)
+                    cells.append(_new(_Cell, fields))
             results.append(cells)
         self._finish()
         return results
 
     def pairs(self, counts: Iterable[int], prefix: bytes, suffix: bytes) -> list[list[PairedCell]]:
         """Return all cells; see `decode_pairs`."""
+        results: list[list[PairedCell]] = [
+            self._row_of_pairs(claimed, prefix, suffix) for claimed in counts
+        ]
+        self._finish()
+        return results
+
+    def _row_of_pairs(self, claimed: int, prefix: bytes, suffix: bytes) -> list[PairedCell]:
+        """Return the cells of the next result."""
         octets, data = self._octets, self._data
         before, behind = len(prefix), len(suffix)
         first_start = first_end = first_value_at = first_value_end = first_version = 0
         first_family = b""
-        results: list[list[PairedCell]] = []
+        pairs: list[PairedCell] = []
+        names: list[tuple[bytes, bytes, int]] = []
+        values: list[bytes] = []
+        known: dict[tuple[bytes, bytes, int], bytes] = {}
+        taken = filed = 0
+        count = self._begin(claimed)
+        for index in range(count):
+            self._next()
+            start, end = self._qualifier_at, self._stamp_at
+            version = self._version()
+            if index == 0:
+                first_start, first_end, first_version = start, end, version
+                first_value_at, first_value_end = self._value_at, self._position
+                first_family = self._family
+            length = end - start
+            if length > behind and data.startswith(suffix, end - behind):
+                if length >= before + behind and data.startswith(prefix, start):
+                    said_of = octets[start + before : end - behind]
+                    names.append((self._family, said_of, version))
+                    values.append(octets[self._value_at : self._position])
+                continue
+            name = (self._family, octets[start:end], version)
+            said = None
+            # Nearly always they come first, and in the order of what they are said of.
+            if taken < len(names) and names[taken] == name:
+                said = values[taken]
+                taken += 1
+            elif names:
+                while filed < len(names):
+                    known[names[filed]] = values[filed]
+                    filed += 1
+                said = known.get(name)
+            value = octets[self._value_at : self._position]
+            pair = (self._row, self._family, name[1], version, value, said)
+            if _IS_COMPILED:
+                # The collector of cycles need not look at it: there is nothing but bytes in it.
+                PyObject_GC_UnTrack(pair)  # type: ignore[name-defined]  # noqa: F821 - in the .pxd
+            pairs.append(pair)
+        if count and not pairs:
+            name = (first_family, octets[first_start:first_end], first_version)
+            value = octets[first_value_at:first_value_end]
+            pairs.append((self._row, first_family, name[1], first_version, value, None))
+        return pairs
+
+    def values(
+        self, counts: Iterable[int], prefix: bytes, suffix: bytes, before: bytes, erased: bytes
+    ) -> list[tuple[bytes, RowValues | list[PairedCell]]]:
+        """Return all results; see `decode_values`."""
+        if len(before) != _STAMP_BYTES:
+            raise ValueError(f"{before!r} does not have 8 bytes")
+        results: list[tuple[bytes, RowValues | list[PairedCell]]] = []
+        names: list[bytes] = []
         for claimed in counts:
-            pairs: list[PairedCell] = []
-            names: list[tuple[bytes, bytes, int]] = []
-            values: list[bytes] = []
-            known: dict[tuple[bytes, bytes, int], bytes] = {}
-            taken = filed = 0
-            count = self._begin(claimed)
-            for index in range(count):
-                self._next()
-                start, end = self._qualifier_at, self._stamp_at
-                version = self._version()
-                if index == 0:
-                    first_start, first_end, first_version = start, end, version
-                    first_value_at, first_value_end = self._value_at, self._position
-                    first_family = self._family
-                length = end - start
-                if length > behind and data.startswith(suffix, end - behind):
-                    if length >= before + behind and data.startswith(prefix, start):
-                        said_of = octets[start + before : end - behind]
-                        names.append((self._family, said_of, version))
-                        values.append(octets[self._value_at : self._position])
-                    continue
-                name = (self._family, octets[start:end], version)
-                said = None
-                # Nearly always they come first, and in the order of what they are said of.
-                if taken < len(names) and names[taken] == name:
-                    said = values[taken]
-                    taken += 1
-                elif names:
-                    while filed < len(names):
-                        known[names[filed]] = values[filed]
-                        filed += 1
-                    said = known.get(name)
-                value = octets[self._value_at : self._position]
-                pairs.append((self._row, self._family, name[1], version, value, said))
-            if count and not pairs:
-                name = (first_family, octets[first_start:first_end], first_version)
-                value = octets[first_value_at:first_value_end]
-                pairs.append((self._row, first_family, name[1], first_version, value, None))
-            results.append(pairs)
+            start = self._position
+            found = self._plain_values(claimed, prefix, suffix, before, erased, names)
+            if found is None:
+                self._position = start
+                pairs = self._row_of_pairs(claimed, prefix, suffix)
+                results.append((self._row, pairs))
+            else:
+                results.append((self._row, found))
         self._finish()
         return results
+
+    def _plain_values(
+        self,
+        claimed: int,
+        prefix: bytes,
+        suffix: bytes,
+        before: bytes,
+        erased: bytes,
+        names: list[bytes],
+    ) -> RowValues | None:
+        """Return the values of the next result; None, somewhere in it, if it is not plain.
+
+        What is said of cells stands in a run before them, mostly in their order.
+
+        Args:
+            claimed: As `_begin`.
+            prefix: As `decode_values`, and so are `suffix`, `before` and `erased`.
+            suffix: See there.
+            before: See there.
+            erased: See there.
+            names: The columns of the result before, and of this one when it has been read.
+        """
+        octets = self._octets
+        ahead, behind = len(prefix), len(suffix)
+        values: RowValues = {}
+        gone: list[bytes] = []
+        run_at = run_end = run_length = said_at = place = 0
+        is_run = False
+        for _ in range(self._begin(claimed)):
+            cell_at = self._position
+            self._next()
+            start, length = self._qualifier_at, self._stamp_at - self._qualifier_at
+            if length > behind and is_same(octets, self._stamp_at - behind, suffix, 0, behind):
+                if length < ahead + behind or not is_same(octets, start, prefix, 0, ahead):
+                    return None
+                if not is_run:
+                    run_at = said_at = cell_at
+                    run_length, is_run = 0, True
+                run_end = self._position
+                run_length += 1
+                continue
+            is_run = False
+            if not length:
+                return None
+            if said_at == run_end or not self._is_said(said_at, ahead, behind):
+                if run_length > _MOST_SEARCHED:
+                    return None
+                said_at = run_at
+                while said_at < run_end and not self._is_said(said_at, ahead, behind):
+                    said_at = self._end_of(said_at)
+                if said_at == run_end:
+                    return None
+            said_at = self._end_of(said_at)
+            if not is_below(octets, said_at - _STAMP_BYTES, before):
+                return None
+            name = self._name(names, place, length)
+            place += 1
+            if name in values:
+                return None
+            value = octets[self._value_at : self._position]
+            values[name] = value
+            if not value or value == erased:
+                # Until the end it hides what else there may be of its column.
+                gone.append(name)
+        if not place:
+            return None
+        for name in gone:
+            del values[name]
+        return values
+
+    def _is_said(self, at: int, ahead: int, behind: int) -> bool:
+        """Say whether a cell that was read says, in 8 bytes, something of the one read last.
+
+        Its qualifier has so many bytes ahead of the other's and behind it.
+        """
+        octets, family_length = self._octets, len(self._family)
+        family_at = at + 15 + (octets[at + 12] << 8 | octets[at + 13])
+        start = family_at + octets[family_at - 1] + ahead
+        stamp_at = at + 3 + number(octets, at + 4)
+        length = stamp_at - behind - start
+        size = number(octets, at + 8)
+        return (
+            length == self._stamp_at - self._qualifier_at
+            and start - ahead - family_at == family_length
+            and size == _STAMP_BYTES
+            and is_same(octets, start, octets, self._qualifier_at, length)
+            and is_same(octets, stamp_at, octets, self._stamp_at, _STAMP_BYTES)
+            and is_same(
+                octets, family_at, octets, self._qualifier_at - family_length, family_length
+            )
+        )
+
+    def _end_of(self, at: int) -> int:
+        """Return where a cell that was read ends."""
+        return at + 12 + number(self._octets, at + 4) + number(self._octets, at + 8)
+
+    def _name(self, names: list[bytes], place: int, length: int) -> bytes:
+        """Return what the column of the cell is called; its qualifier has so many bytes.
+
+        Mostly that is what the same cell of the result before was called, and the same object.
+        """
+        octets, family = self._octets, self._family
+        start, family_length = self._qualifier_at, len(family)
+        if _IS_COMPILED and place < len(names):
+            name = names[place]
+            if (
+                len(name) == family_length + 1 + length
+                and is_same(name, 0, family, 0, family_length)
+                and name[family_length] == _COLON
+                and is_same(octets, start, name, family_length + 1, length)
+            ):
+                return name
+        name = family + b":" + octets[start : start + length]
+        if _IS_COMPILED:
+            if place < len(names):
+                names[place] = name
+            else:
+                names.append(name)
+        return name
 
     def _begin(self, claimed: int) -> int:
         """Begin a result of so many cells, and return how many."""
@@ -247,6 +457,26 @@ def number(octets: bytes, at: int) -> int:
     value = value << 8 | octets[at + 1]
     value = value << 8 | octets[at + 2]
     return value << 8 | octets[at + 3]
+
+
+def is_same(octets: bytes, at: int, others: bytes, other_at: int, length: int) -> bool:
+    """Say whether two places have the same bytes, which are there."""
+    if not _IS_COMPILED:
+        return octets[at : at + length] == others[other_at : other_at + length]
+    for index in range(length):  # noqa: SIM110 - no object is made for it, compiled
+        if octets[at + index] != others[other_at + index]:
+            return False
+    return True
+
+
+def is_below(octets: bytes, at: int, bound: bytes) -> bool:
+    """Say whether the 8 bytes from a place on, which are there, come before others."""
+    if not _IS_COMPILED:
+        return octets[at : at + _STAMP_BYTES] < bound
+    for index in range(_STAMP_BYTES):
+        if octets[at + index] != bound[index]:
+            return octets[at + index] < bound[index]
+    return False
 
 
 def size_bytes(row: bytes, cells: Sequence[tuple[bytes, bytes, int, bytes]]) -> int:

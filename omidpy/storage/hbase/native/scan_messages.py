@@ -6,9 +6,8 @@ Source: `Client.proto` of HBase 2.6, and what its server was seen to do.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
-from omidpy.model import Cell, PairedCell
 from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.values import Pairing, Scan, ScanAnswer
@@ -43,7 +42,11 @@ from omidpy.wire.protobuf import put_bool, put_bytes, put_uint64, put_varint
 _PREAD: Final = 2
 """Without it the first answer ends after 256 KiB, because the server changes how it reads."""
 
-_SHORT_COUNTS: Final = re.compile(rb"(?:\x08[\x01-\x7f])+")
+_RUNS: Final = re.compile(
+    rb"((?:\x08[\x01-\x7f])*)"  # how many cells each row has
+    rb"((?:[\x10\x18\x20\x30][\x80-\xff]{0,9}[\x00-\x7f])*)"  # numbers beside them
+    rb"((?:\x38[\x00\x01])*)"  # whether each is but a part of its row
+)
 _V15, _V21, _V22, _V23, _V24 = (number << 3 for number in (15, 21, 22, 23, 24))
 _B12: Final = 12 << 3 | 2
 
@@ -114,16 +117,18 @@ def _put_call(out: bytearray, rows: int) -> None:
 
 def read_scan(answer: Answer, pairing: Pairing | None = None) -> ScanAnswer:
     """Read a `ScanResponse`; with `pairing`, its cells in pairs."""
-    # Nearly all of most answers are the counts of the rows, each a field of two bytes.
-    run = _SHORT_COUNTS.match(answer.body)
-    at = 0 if run is None else run.end()
-    counts = list(answer.body[1:at:2])
-    partial: list[bool] = []
+    # Nearly all of most answers are two fields of two bytes for each row.
+    body = answer.body
+    run = _RUNS.match(body)
+    assert run is not None, "each part of it may be empty"
+    at, flags_at, end = run.end(1), run.start(3), run.end()
+    counts = list(body[1:at:2])
+    partial = list(map(bool, body[flags_at + 1 : end : 2]))
     scanner_id: int | None = None
     more = more_in_region = True
     is_heartbeat = False
     cursor: bytes | None = None
-    for key, value in message_fields(answer.body[at:]):
+    for key, value in message_fields(body[at:flags_at] + body[end:]):
         if isinstance(value, bytes):
             if key == B1:
                 counts.extend(message_numbers(value))
@@ -145,12 +150,16 @@ def read_scan(answer: Answer, pairing: Pairing | None = None) -> ScanAnswer:
             is_heartbeat = bool(value)
     if 0 in counts:
         raise Garbled("a scan brings a row without cells")
-    rows: list[list[Cell]] | list[list[PairedCell]]
+    rows: list[Any]
     if pairing is None:
         rows = cellblock.decode(answer.frame, answer.cells_at, counts)
     else:
-        prefix, suffix = pairing
-        rows = cellblock.decode_pairs(answer.frame, answer.cells_at, counts, prefix, suffix)
+        block = answer.frame, answer.cells_at, counts
+        prefix, suffix, before, erased = pairing
+        if before is None:
+            rows = cellblock.decode_pairs(*block, prefix, suffix)
+        else:
+            rows = cellblock.decode_values(*block, prefix, suffix, before, erased)
     return ScanAnswer(
         rows,
         bool(partial and len(partial) == len(rows) and partial[-1]),

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from omidpy.errors import OmidError
@@ -34,6 +35,21 @@ MOST_AHEAD_S: Final = 1.0
 """How old a page may be that was asked for ahead."""
 
 
+_KEPT_BYTES: Final = 4 * PAGE_BYTES
+
+
+@cache
+def _keep_memory() -> None:
+    """Let the C library keep what it got for a page, once that is free, for the next one.
+
+    To give it back and to ask for it anew costs a fault for each 4 KiB, in all as much time as
+    decoding them takes.  glibc gives back what is more than twice the largest piece that it was
+    ever given back and had got for it alone, up to 32 MiB (`mallopt(3)`): this one, of which not a
+    byte is touched.  To others it is nothing.
+    """
+    bytes(_KEPT_BYTES)
+
+
 class Position(NamedTuple):
     """Where the next page begins."""
 
@@ -46,7 +62,7 @@ class Page(NamedTuple):
     """Rows of a scan, and where it goes on."""
 
     rows: list[Any]
-    """Lists of cells, or of pairs: whole rows, in the order of the scan.
+    """Lists of cells, or of pairs, or keys and values: whole rows, in the order of the scan.
 
     Empty only at its end, or beside a long row.
     """
@@ -143,6 +159,7 @@ class Scanner:
 
         Cost: 1 RPC for each region that is passed, more for a long row or a desert.
         """
+        _keep_memory()
         attempts: Attempts | None = None
         while True:
             region: Region | None = None
@@ -159,7 +176,7 @@ class Scanner:
                 self._check_progress(position, answer)
                 found = self._page_of(region, answer, rows)
                 if found is None:
-                    found = self._long_page(region, answer.rows[-1][0][0])
+                    found = self._long_page(region, self._key(answer.rows[-1]))
                 if found.rows or found.long_row is not None or found.position is None:
                     return found
                 position = found.position
@@ -212,7 +229,7 @@ class Scanner:
 
     def _check_progress(self, position: Position, answer: ScanAnswer) -> None:
         """Refuse rows that were not asked for, which would let a scan go round and round."""
-        keys = [row[0][0] for row in (answer.rows[:1] + answer.rows[-1:])]
+        keys = [self._key(row) for row in (answer.rows[:1] + answer.rows[-1:])]
         for row in keys if answer.cursor is None else (*keys, answer.cursor):
             is_behind = bool(position.key) and (
                 row > position.key if self.is_reversed else row < position.key
@@ -256,13 +273,13 @@ class Scanner:
         if answer.is_last_partial:
             if not found:
                 return None
-            return Page(found, Position(answer.rows[-1][0][0], is_included=True))
+            return Page(found, Position(self._key(answer.rows[-1]), is_included=True))
         if len(found) >= rows:
-            return Page(found, self._after(found[-1][0][0]))
+            return Page(found, self._after(self._key(found[-1])))
         if not answer.more_in_region or not answer.more:
             return Page(found, self._after_region(region))
         if found:
-            return Page(found, self._after(found[-1][0][0]))
+            return Page(found, self._after(self._key(found[-1])))
         if answer.cursor is not None:
             return Page([], Position(answer.cursor, is_included=True))
         raise Garbled("a scan brings neither rows nor a reason")
@@ -309,12 +326,18 @@ class Scanner:
             if scanner_id is not None:
                 self.calls.end_scanner(region, scanner_id)
 
-    def _whole(self, cells: list[Cell]) -> list[Any]:
+    def _key(self, row: Any) -> bytes:
+        """Return the key of a row of an answer."""
+        has_values = self.pairing is not None and self.pairing.before is not None
+        key: bytes = row[0] if has_values else row[0][0]
+        return key
+
+    def _whole(self, cells: list[Cell]) -> Any:
         """Return a row that came in parts as others come."""
         if self.pairing is None:
             return cells
-        prefix, suffix = self.pairing
-        return cellblock.pairs_of(cells, prefix, suffix)
+        pairs = cellblock.pairs_of(cells, self.pairing.prefix, self.pairing.suffix)
+        return pairs if self.pairing.before is None else (cells[0].row, pairs)
 
     def _next_call(self, region: Region, scanner_id: int, sequence: int) -> ScanAnswer:
         until_s = until(self.calls.address.timeout_s)

@@ -163,13 +163,19 @@ class Pairing(NamedTuple):
     prefix: bytes
     suffix: bytes
     """Of their qualifiers, around the qualifier of the other cell."""
+    before: bytes | None = None
+    """8 bytes: plain rows come as their values, of which less is said; see `decode_values`."""
+    erased: bytes = b""
+    """Then, a value of columns that are left out."""
 
 
 class ScanAnswer(NamedTuple):
     """What a call of a scan brought."""
 
     rows: list[Any]
-    """Lists of `Cell`, or in pairs of `PairedCell`."""
+    """Lists of `Cell`, or in pairs of `PairedCell`; or each with its key before it, and then such a
+    list, or values by column.
+    """
     is_last_partial: bool
     """Whether more cells follow of the row that the last result is of."""
     scanner_id: int | None

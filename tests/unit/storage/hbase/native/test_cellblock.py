@@ -5,6 +5,7 @@ Every test runs on the source, and on what Cython makes of it.
 
 from __future__ import annotations
 
+import gc
 import struct
 from types import ModuleType
 from typing import Any, Final
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX, shadow_qualifier
+from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX, encode_long, shadow_qualifier
 from omidpy.model import Cell, PairedCell
 from omidpy.storage.hbase.native.faults import Garbled
 from tests.machines.engines import compiled_cells, interpreted_cells
@@ -214,3 +215,151 @@ def test_pairs_of_a_block_cut_short_are_refused(cellblock: Any) -> None:
     for length in range(len(block)):
         with pytest.raises(Garbled):
             cellblock.decode_pairs(block[:length], 0, [2], *affixes)
+
+
+BEFORE: Final = encode_long(500)
+SAID: Final = encode_long(499)
+
+Fields = tuple[bytes, bytes, int, bytes]
+
+
+def said_of(qualifier: bytes, version: int = 5, said: bytes = SAID, family: bytes = b"f") -> Fields:
+    """Return what is said of a cell."""
+    return family, shadow_qualifier(qualifier), version, said
+
+
+def data(qualifier: bytes, version: int = 5, value: bytes = b"v", family: bytes = b"f") -> Fields:
+    """Return a cell of which something may be said."""
+    return family, qualifier, version, value
+
+
+def values_of(cellblock: Any, *cells: Fields) -> tuple[Any, Any]:
+    """Return a result as values, if it is plain, and in pairs."""
+    block = b"".join(cellblock.encode(b"row", *cell) for cell in cells)
+    affixes = SHADOW_PREFIX, SHADOW_SUFFIX
+    ((key, found),) = cellblock.decode_values(block, 0, [len(cells)], *affixes, BEFORE, b"erased")
+    assert key == b"row"
+    return found, cellblock.decode_pairs(block, 0, [len(cells)], *affixes)[0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        ((said_of(b"a"), data(b"a")), {b"f:a": b"v"}),
+        ((said_of(b"ab"), said_of(b"a"), data(b"a"), data(b"ab")), {b"f:a": b"v", b"f:ab": b"v"}),
+        (
+            (said_of(b"a"), data(b"a"), said_of(b"a", family=b"g"), data(b"a", family=b"g")),
+            {b"f:a": b"v", b"g:a": b"v"},
+        ),
+        ((said_of(b"a"), said_of(b"b"), data(b"b")), {b"f:b": b"v"}),
+        ((said_of(b"a"), data(b"a", value=b"")), {}),
+        ((said_of(b"a"), data(b"a", value=b"erased")), {}),
+        ((said_of(b"a", said=bytes(8)), data(b"a", 2**63 - 1)), None),
+        ((said_of(b"a"), said_of(b"b"), data(b"a", value=b"erased"), data(b"b")), {b"f:b": b"v"}),
+    ],
+)
+def test_of_a_plain_result_there_are_only_values(
+    cellblock: Any, cells: tuple[Fields, ...], values: dict[bytes, bytes] | None
+) -> None:
+    """Without the columns that are erased; a version of its own needs what is said of that one."""
+    found, pairs = values_of(cellblock, *cells)
+    assert found == (pairs if values is None else values)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pytest.param((data(b"a"),), id="nothing is said of it"),
+        pytest.param((said_of(b"a", said=BEFORE), data(b"a")), id="said too late"),
+        pytest.param((said_of(b"a", said=b"\xff" * 8), data(b"a")), id="said with a sign"),
+        pytest.param((said_of(b"a", said=bytes(12)), data(b"a")), id="said in more bytes"),
+        pytest.param((said_of(b"a", said=bytes(4)), data(b"a")), id="said in fewer bytes"),
+        pytest.param((said_of(b"a", 4), data(b"a")), id="said of another version"),
+        pytest.param((said_of(b"b"), data(b"a")), id="said of another column"),
+        pytest.param((said_of(b"a", family=b"g"), data(b"a")), id="said in another family"),
+        pytest.param((said_of(b"a", family=b"ff"), data(b"a")), id="said in a longer family"),
+        pytest.param(
+            (said_of(b"a"), said_of(b"a", 4), data(b"a"), data(b"a", 4, b"w")), id="two versions"
+        ),
+        pytest.param(
+            (said_of(b"a"), said_of(b"a", 4), data(b"a", value=b""), data(b"a", 4, b"w")),
+            id="one that is erased over another",
+        ),
+        pytest.param((said_of(b""), data(b"")), id="an empty qualifier"),
+        pytest.param((said_of(b"a"),), id="nothing but what is said"),
+        pytest.param(
+            ((b"f", b"a" + SHADOW_SUFFIX, 5, SAID), said_of(b"a"), data(b"a")), id="the older form"
+        ),
+        pytest.param((data(b"a"), said_of(b"a")), id="said behind it"),
+        pytest.param(
+            (said_of(b"a"), data(b"a"), said_of(b"b"), data(b"a", 4)), id="said in an earlier run"
+        ),
+        pytest.param(
+            tuple(
+                made(b"%03d" % at)
+                for made, numbers in ((said_of, range(99, -1, -1)), (data, range(100)))
+                for at in numbers
+            ),
+            id="a long search",
+        ),
+    ],
+)
+def test_any_other_result_comes_in_pairs(cellblock: Any, cells: tuple[Fields, ...]) -> None:
+    """Somebody else decides it, by all the rules that there are."""
+    found, pairs = values_of(cellblock, *cells)
+    assert isinstance(found, list)
+    assert found == pairs
+
+
+def test_the_bound_has_eight_bytes(cellblock: Any) -> None:
+    """Compiled, so many of it are looked at."""
+    for bound in (b"", bytes(7), bytes(9)):
+        with pytest.raises(ValueError, match="8 bytes"):
+            cellblock.decode_values(b"", 0, [], b"p", b"s", bound, b"")
+
+
+def test_columns_may_change_from_result_to_result(cellblock: Any) -> None:
+    """Names are taken from the result before where they are the same, and only there."""
+    columns = [(b"f", b"a"), (b"g", b"a"), (b"f", b"b"), (b"fa", b"x"), (b"f", b"a:x")]
+    rows = [
+        [b"".join((family, b":", name)) for family, name in columns[at:] + columns[:at]]
+        for at in range(len(columns))
+    ]
+    block, counts = b"", []
+    for number, row in enumerate(rows):
+        for name in row:
+            family, _, qualifier = name.partition(b":")
+            for cell in (said_of(qualifier, family=family), data(qualifier, family=family)):
+                block += cellblock.encode(b"%d" % number, *cell)
+        counts.append(2 * len(row))
+    found = cellblock.decode_values(
+        *(block, 0, counts, SHADOW_PREFIX, SHADOW_SUFFIX, BEFORE, b"erased")
+    )
+    assert found == [(b"%d" % number, dict.fromkeys(row, b"v")) for number, row in enumerate(rows)]
+
+
+def test_what_is_made_of_a_block_is_left_to_no_collector(cellblock: Any) -> None:
+    """Compiled: there are no cycles in it, and so many objects would be looked at again and again.
+
+    And the collector goes on afterwards, also behind an error.
+    """
+    gc.collect()
+    assert gc.isenabled()
+    affixes = SHADOW_PREFIX, SHADOW_SUFFIX
+    block = b"".join(cellblock.encode(b"a", *cell) for cell in (said_of(b"q"), data(b"q")))
+    ((first, second),) = cellblock.decode(block, 0, [2])
+    ((pair,),) = cellblock.decode_pairs(block, 0, [2], *affixes)
+    assert isinstance(first, Cell)
+    assert first == Cell(b"a", *said_of(b"q"))
+    assert second._replace(value=b"w").value == b"w"
+    if cellblock.is_compiled():
+        assert not any(gc.is_tracked(one) for one in (first, second, pair))
+    with pytest.raises(Garbled):
+        cellblock.decode(block[:-1], 0, [2])
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        cellblock.decode(block, 0, [2])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -145,3 +148,36 @@ def test_rows_come_in_pairs_where_they_are_asked_for(scanned: Any) -> None:
     table = Table(5)
     found = [row for page in scanned(table, pairing=Pairing(b"p", b"s")) for row in page]
     assert found == [[(row, b"f", b"q", 1, b"v", None)] for row in table.rows]
+
+
+def test_plain_rows_come_as_values_where_these_do(scanned: Any) -> None:
+    """Each with its key before it, through the same pages; others in pairs."""
+    table = Table(5)
+    pairing = Pairing(b"p", b"s", before=bytes(8), erased=b"")
+    found = [row for page in scanned(table, pairing=pairing) for row in page]
+    assert found == [(row, [(row, b"f", b"q", 1, b"v", None)]) for row in table.rows]
+
+
+FAULTS: Final = """
+import resource
+from omidpy.storage.hbase.native import scanning
+if {keeps}:
+    scanning._keep_memory()
+def page():
+    return [b"%c" % at * scanning.PAGE_BYTES for at in b"abc"]
+page()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    page()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only of glibc is this known")
+def test_memory_of_a_page_is_kept_for_the_next_one() -> None:
+    """Else each costs a fault for every 4 KiB of it."""
+    counts = [
+        int(subprocess.check_output([sys.executable, "-c", FAULTS.format(keeps=keeps)]))
+        for keeps in (True, False)
+    ]
+    assert counts[0] < 100 < counts[1]
