@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from omidpy.base.pauses import Pauses
 from omidpy.base.within import within
-from omidpy.committers.objects.client import StoreOptions, missing_extra, new_client
+from omidpy.committers.objects.client import StoreOptions, is_amazons, missing_extra, new_client
 from omidpy.committers.places import Folder
 from omidpy.errors import CommitterError, ConfigError
 
@@ -141,6 +141,11 @@ class ObjectStore:
         """The client of boto3, made when it is first asked for."""
         # An interrupt between two lines of a `with` would leave it locked for ever.
         return within(self._lock, self._opened)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the store is known to keep all conditions, of bulk deletes as well: Amazon's."""
+        return is_amazons(self.client)
 
     @property
     def background(self) -> ThreadPoolExecutor:

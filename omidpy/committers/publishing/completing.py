@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from omidpy.committers.heads.deciding import Decided, Foreign, outcome_of
@@ -137,15 +138,25 @@ def each(
     items: Sequence[_One],
     work: Callable[[_One], object],
     progress: Progress = unobserved,
+    *,
+    beside: Callable[[], object] | None = None,
 ) -> list[CommitterError]:
     """Do something for each, many at a time; return what failed.
 
     What is no error of ours ends it at once: a driver that is being killed sends nothing more.
+
+    Args:
+        store: Its options say how many at a time.
+        items: What for.
+        work: What.
+        progress: Told of each that is done.
+        beside: Done meanwhile, if there is anything to do; that it fails is no failure.
     """
     failures: list[CommitterError] = []
     if not items:
         return failures
     with ThreadPoolExecutor(min(store.options.threads, len(items))) as pool:
+        aside = None if beside is None else pool.submit(beside)
         futures = [pool.submit(work, item) for item in items]
         try:
             for done, future in enumerate(futures, 1):
@@ -154,6 +165,9 @@ def each(
                 except CommitterError as error:
                     failures.append(error)
                 progress(done, len(items))
+            if aside is not None:
+                with suppress(CommitterError):
+                    aside.result()
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

@@ -246,6 +246,33 @@ def test_who_tells_of_a_snapshot_looks_again_where_another_was_quicker(
     assert transactional._told_until(store, OUT)[1] > 0
 
 
+@pytest.mark.parametrize(
+    ("named", "is_strict"),
+    [
+        ({}, True),
+        ({"option": "https://s3.eu-central-1.amazonaws.com"}, True),
+        ({"option": "http://127.0.0.1:9000"}, False),
+        ({"option": "https://s3.amazonaws.com.example"}, False),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}, False),
+        ({"profile": "http://127.0.0.1:9000"}, False),
+    ],
+    ids=str,
+)
+def test_a_store_is_amazons_where_its_client_asks_amazon(
+    named: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_strict: bool
+) -> None:
+    """Others may take no notice of the tags in a bulk delete; a profile may name them, too."""
+    config = tmp_path / "config"
+    endpoint = named.get("profile")
+    config.write_text(f"[default]\nendpoint_url = {endpoint}\n" if endpoint else "[default]\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    if "AWS_ENDPOINT_URL" in named:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", named["AWS_ENDPOINT_URL"])
+    options = StoreOptions(named.get("option"), region="eu-central-1")
+    assert ObjectStore(options).is_strict == is_strict
+
+
 def test_a_reader_without_credentials_leaves_them_to_arrow(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
