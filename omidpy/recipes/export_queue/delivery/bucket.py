@@ -29,6 +29,7 @@ from omidpy.recipes.export_queue.delivery.exactly import MarkRefused, Step, exac
 from omidpy.recipes.export_queue.delivery.failing import Failures, Memory, Paused
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.terms import PARK_KEY, STOP, Counter, Options, Pass
+from omidpy.recipes.export_queue.delivery.verdicts import may_speak_of_an_owner
 from omidpy.recipes.export_queue.entries.acknowledgement import (
     ROWS_AT_ONCE,
     removals,
@@ -57,7 +58,6 @@ from omidpy.recipes.export_queue.entries.possession import BucketLost, Lease
 from omidpy.recipes.export_queue.entries.state import table_name
 from omidpy.recipes.export_queue.exporter import (
     Batch,
-    Deposed,
     Entry,
     Exporter,
     TransactionalExporter,
@@ -404,7 +404,7 @@ class Delivery:
             raise
         except Exception as error:
             self._counter.failed(lease.bucket)
-            if isinstance(error, Deposed):
+            if may_speak_of_an_owner(error):
                 # Whether somebody else has the bucket its row says, and nobody's answer.
                 lease.confirm()
             paused = self._failures.paused(error, lease.bucket, patience, good, memory)
