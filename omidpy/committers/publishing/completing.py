@@ -113,11 +113,15 @@ def _put(store: ObjectStore, plan: Plan, one: PendingFile, data: bytes) -> tuple
 def undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
     """Make a file invisible for ever.  First the upload: then no completion can come after us."""
     bucket = plan.folder.bucket
-    if one.upload_id:
-        store.abort_upload(bucket, one.key, one.upload_id)
-    found = store.head(bucket, one.key)
-    if found is not None and is_own(found, one, plan):
-        store.delete(bucket, one.key)
+    for _ in range(2):
+        was_there = not one.upload_id or store.abort_upload(bucket, one.key, one.upload_id)
+        found = store.head(bucket, one.key)
+        if found is not None and is_own(found, one, plan):
+            store.delete(bucket, one.key)
+            return
+        if was_there:
+            return
+        # Neither upload nor file: one of the two answers may be wrong, and nobody looks later.
 
 
 def is_own(found: Head, one: PendingFile, plan: Plan) -> bool:
