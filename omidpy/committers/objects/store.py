@@ -8,7 +8,6 @@ Every request is counted where it leaves, repetitions included.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -371,9 +370,9 @@ class ObjectStore:
                 self._late[bucket, key] = time.monotonic()
         return _bare(answer["ETag"]), self._is_hash(bucket, answer)
 
-    def note_tag(self, bucket: str, data: bytes, etag: str) -> None:
-        """Learn from an object's bytes and tag whether the tags of its bucket are hashes."""
-        if hashlib.md5(data, usedforsecurity=False).hexdigest() != etag:
+    def note_tag(self, bucket: str, digest: str, etag: str) -> None:
+        """Learn from an object's MD5 and tag whether the tags of its bucket are hashes."""
+        if digest != etag:
             self._unhashed.add(bucket)
 
     def _is_hash(self, bucket: str, answer: dict[str, Any]) -> bool:

@@ -48,7 +48,7 @@ from omidpy.committers.publishing.completing import (
     undo,
     unobserved,
 )
-from omidpy.committers.values import Manifest, PendingFile
+from omidpy.committers.values import Manifest, PendingFile, md5
 from omidpy.errors import CommitterError
 
 
@@ -70,9 +70,11 @@ def begin(store: ObjectStore, plan: Plan) -> str:
     """
     data = plans.encode(plan)
     key = plan.folder.plan_key(plan.job_id)
+    # Small files make a plan of some ten MiB; while it is on its way there is time to hash it.
+    digest = store.background.submit(md5, data)
     try:
         etag = store.put(plan.folder.bucket, key, data, job_id=plan.job_id, is_new=True)[0]
-        store.note_tag(plan.folder.bucket, data, etag)
+        store.note_tag(plan.folder.bucket, digest.result(), etag)
         return etag
     except Occupied:
         # Ours, if the answer to our first try was lost; else a second driver has the same job.

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from omidpy import committers
-from omidpy.committers import transactional
+from omidpy.committers import transactional, values
 from omidpy.committers.contents.state import file_system
 from omidpy.committers.hadoop.file_output import FileOutputCommitter
 from omidpy.committers.objects.client import StoreOptions
@@ -244,6 +244,26 @@ def test_who_tells_of_a_snapshot_looks_again_where_another_was_quicker(
     assert publisher.tell(ours, OUT)
     assert ours.counts()["PutObject"] == 2
     assert transactional._told_until(store, OUT)[1] > 0
+
+
+def test_the_bytes_of_a_small_file_are_hashed_once(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its completion, the head and the manifest need its tag; of 50 files that was 0.1 s."""
+    del store
+    hashed: list[bytes] = []
+    md5 = values.md5
+
+    def count(data: bytes) -> str:
+        hashed.append(data)
+        return md5(data)
+
+    monkeypatch.setattr(values, "md5", count)
+    with committers.job("s3://lake/out") as job:
+        for content in (b"one", b"two"):
+            with job.task() as task, task.open(content.decode()) as file:
+                file.write(content)
+    assert sorted(hashed) == [b"one", b"two"]
 
 
 @pytest.mark.parametrize(
