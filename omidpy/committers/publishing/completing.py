@@ -119,7 +119,7 @@ def undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
         if found is not None and is_own(found, one, plan):
             store.delete(bucket, one.key)
             return
-        if was_there:
+        if was_there or found is not None:
             return
         # Neither upload nor file: one of the two answers may be wrong, and nobody looks later.
 
