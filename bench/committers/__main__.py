@@ -7,6 +7,8 @@ warms up Java and Python, does not count.
 More files have fewer rounds, so that each number of files takes about as long.  Hadoop's committer
 that renames saves once to S3, in the first round and of the least files, since it takes longest;
 and both ones that rename save to the local disk in each round.
+
+With `--before DIRECTORY` another checkout saves in turns with this one, and nobody else does.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from bench.committers import saves
+from bench.committers import before, saves
 from bench.committers.saves import Saved
 from bench.hbase.rounds import Ratio, ratio
 from bench.measure import Document, Result, commit_id, describe_machine, keep, today
@@ -173,13 +175,18 @@ def print_document(console: Console, document: CommittersDocument) -> None:
         total = sum(ones[-1].requests.values())
         table.add_row(name, *phases, f"{total}: {requests}", f"{ones[-1].bytes / 2**20:.2f}")
     console.print(table)
+    print_ratios(console, document.ratios)
+    console.print(f"load average at each round: {document.load_averages}")
+
+
+def print_ratios(console: Console, ratios: Sequence[Ratio]) -> None:
+    """Print ratios, and whether they are what was aimed at."""
     table = Table("ratio", "median", "rounds", "aim", "met")
-    for one in document.ratios:
+    for one in ratios:
         met = "" if one.is_met is None else "yes" if one.is_met else "no"
         each = " ".join(f"{value:.2f}" for value in one.rounds)
         table.add_row(one.name, f"{one.median:.2f}", each, one.aim, met)
     console.print(table)
-    console.print(f"load average at each round: {document.load_averages}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -189,7 +196,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--files", type=int, nargs="+", default=[50, 200])
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
+    parser.add_argument("--before", type=Path, help="compare with this checkout, not with Hadoop's")
     options = parser.parse_args(arguments)
+    if options.before:
+        return _compare(options)
     with tempfile.TemporaryDirectory() as name:
         document = measure(
             Path(name),
@@ -199,6 +209,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_document(Console(width=160), document)
     counts = "-".join(map(str, options.files))
     keep(document, options.output, f"committers-{counts}")
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    with tempfile.TemporaryDirectory() as name:
+        document = before.measure(
+            Path(name),
+            before=options.before.resolve(),
+            rounds=1 if options.quick else options.rounds,
+            files=[2] if options.quick else options.files,
+            delay_s=DELAY_S,
+        )
+    console = Console(width=160)
+    table = Table("save", "ms", "count")
+    for one in document.results:
+        table.add_row(one.name, "" if one.p50_ms is None else f"{one.p50_ms:g}", str(one.count))
+    console.print(table)
+    print_ratios(console, document.ratios)
+    keep(document, options.output, "committers-before")
     return 0
 
 

@@ -9,9 +9,15 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 _MD5: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def md5(data: bytes) -> str:
+    """Return the tag that bytes have on a store that hashes."""
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class TaskId:
     """Which try at it.  No two tries at one part have the same number."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that it can keep its tag
 class PendingFile:
     """A file that is written, and that no reader sees before it is completed."""
 
@@ -46,15 +52,18 @@ class PendingFile:
     """What the object's metadata will have besides, and no object of another run has: equal names
     and lengths are not equal bytes.  Empty in plans of before."""
 
-    @property
+    @cached_property
     def etag(self) -> str:
-        """The tag that the object will have on a store that hashes; empty if that is unknown."""
+        """The tag that the object will have on a store that hashes; empty if that is unknown.
+
+        A job asks for it several times, and it takes as long as some tenths of a request.
+        """
         if self.data is not None:
-            return hashlib.md5(self.data, usedforsecurity=False).hexdigest()
+            return md5(self.data)
         if not self.etags or not all(map(_MD5.fullmatch, self.etags)):
             return ""
         parts = b"".join(bytes.fromhex(etag) for etag in self.etags)
-        return f"{hashlib.md5(parts, usedforsecurity=False).hexdigest()}-{len(self.etags)}"
+        return f"{md5(parts)}-{len(self.etags)}"
 
 
 @dataclass(frozen=True, slots=True)

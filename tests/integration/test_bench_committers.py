@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from bench.committers.__main__ import CommittersDocument
+from bench.committers.before import BeforeDocument
 from tests.machines.processes import ROOT
 
 
@@ -34,3 +35,21 @@ def test_every_committer_saves(tmp_path: Path) -> None:
     assert requests["2 files, Hadoop file 1"] > requests["2 files, Hadoop file 2"]
     assert requests["2 files, omidpy file 1, local"] == 0
     assert requests["2 files, Hadoop magic"] > 3 * requests["2 files, omidpy magic"]
+
+
+@pytest.mark.integration
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.java
+def test_two_checkouts_save_in_turns(tmp_path: Path) -> None:
+    """Here one with itself: the same requests, and a time for each."""
+    words = [sys.executable, "-m", "bench.committers", "--quick", "--output", str(tmp_path)]
+    words += ["--before", str(ROOT)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*-committers-before.json")
+    document = msgspec.json.decode(path.read_bytes(), type=BeforeDocument)
+    counts = {one.name.partition(", omidpy")[2]: one.count for one in document.results}
+    requests = {name: count for name, count in counts.items() if name.endswith("requests")}
+    assert sorted(requests.values()) == [2 * 1 + 5, 2 * 3 + 5]
+    assert len(document.ratios) == 2

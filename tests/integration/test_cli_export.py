@@ -17,6 +17,7 @@ import pytest
 import omidpy
 from omidpy.cli import main
 from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue.delivery import patience
 from omidpy.recipes.export_queue.entries.state import Places
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from tests.machines.documents import environment
@@ -31,7 +32,16 @@ MODULE: Final = """
 def bad(batch):
     raise ValueError("no")
 
-from omidpy.recipes.export_queue import Exporter
+from omidpy.recipes.export_queue import Deposed, Exporter, Refused
+
+def no_topic(batch):
+    raise Refused("no such topic")
+
+def no_column(batch):
+    raise KeyError("no such column")
+
+def old_fence(batch):
+    raise Deposed("a later owner was here")
 
 class Keeps(Exporter):
     def export(self, batch):
@@ -135,6 +145,22 @@ def test_mistakes_are_named(cli: Cli, words: tuple[str, ...], message: str) -> N
     code, _, err = cli(*words)
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize("name", ["no_topic", "no_column", "old_fence"])
+def test_a_receiver_that_refuses_everything_ends_the_exporter(
+    cli: Cli, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With exit code 1, and nothing removed or set aside: it was poison, entry by entry, and 0."""
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.0)
+    cli("create", "q", "--buckets", "1")
+    add(url, *((b"%d" % number, number) for number in range(4)))
+    code, _, err = cli("once", "q", "--exporter", f"exporters_of_a_test:{name}")
+    assert code == 1
+    assert "refuses everything" in err or "gets nowhere after" in err
+    (found,) = json.loads(cli("status", "q", "--json")[1])
+    assert (found["entries"], found["dead_letters"]) == (4, 0)
+    assert cli("once", "q", "--exporter", "exporters_of_a_test:Keeps")[1].startswith("0 1 2 3\n")
 
 
 def test_dead_letters_are_shown_tried_again_and_given_up(cli: Cli, url: str) -> None:

@@ -12,9 +12,13 @@ from typing import Final
 
 import pytest
 
+from omidpy.committers.heads import looking
 from omidpy.committers.objects.client import StoreOptions
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
+from omidpy.committers.publishing import ending
+from omidpy.errors import CommitterError
+from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.pairs import (
     APPEND,
     FAIL,
@@ -23,6 +27,7 @@ from tests.machines.s3.pairs import (
     RESUME,
     ROLL_BACK,
     Kind,
+    Model,
 )
 from tests.machines.s3.proxy import S3Proxy
 from tests.machines.s3.server import S3Server
@@ -88,3 +93,75 @@ def test_a_job_in_trouble_is_whole_or_nothing_everywhere(
     """At every request."""
     quietly(monkeypatch)
     assert _everywhere(s3, proxy, kind, trouble, 1, 1) > 8
+
+
+PLANNED: Final = 5
+"""Requests of a job up to its plan: two uploads of one part each come before it."""
+FILES: Final = 4
+
+
+def _end(scene: Scene, operator: Kind, store: ObjectStore) -> bool:
+    """Let an operator end whatever job has a plan; say whether it says that this is done."""
+    try:
+        for job_id in looking.planned_jobs(store, scene.folder):
+            key = scene.folder.plan_key(job_id)
+            address = f"s3://{scene.folder.bucket}/{key}"
+            plan, etag = ending.load(store, address, scene.folder.bucket, key)
+            if operator is RESUME:
+                ending.resume(store, plan)
+            else:
+                ending.take_back(store, plan, etag)
+    except CommitterError:
+        return False
+    return True
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("trouble", [one for one in TROUBLES if one != "twice"], ids=str)
+@pytest.mark.parametrize("operator", [RESUME, ROLL_BACK], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [APPEND, REPLACE], ids=lambda kind: kind.name)
+def test_an_operator_in_trouble_ends_a_job_whole_or_leaves_it_to_another(
+    s3: S3Server,
+    proxy: S3Proxy,
+    kind: Kind,
+    operator: Kind,
+    trouble: Trouble,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At every request, with none, some or all files of the dead driver's complete."""
+    quietly(monkeypatch)
+    clean = ObjectStore(StoreOptions(s3.endpoint, threads=1))
+    bucket = s3.bucket()
+    for completed in (0, 2, FILES):
+        for at in itertools.count(2):  # behind its own look for plans
+            scene = Scene(Folder(bucket, f"{completed}-{at}/"), lambda: clean)
+            scene.begin(clean, APPEND, "old").commit()
+            before = scene.visible()
+            mortal = ObjectStore(StoreOptions(s3.endpoint, threads=1))
+            death = Death(PLANNED - 1 + completed + 2 * (kind is REPLACE), is_answered=True)
+            death.watch(mortal)
+            with pytest.raises(Died):
+                scene.begin(mortal, kind, "a").commit()
+            whole = Model(before).after(kind, "a")[1].state
+            assert len(scene.plans()) == 1, "its driver died behind its plan"
+            proxy.trouble(at, trouble)
+            store = ObjectStore(StoreOptions(proxy.endpoint, threads=1))
+            has_ended = _end(scene, operator, store)
+            what = (kind.name, operator.name, trouble, completed, at)
+            if plans := scene.plans():
+                assert not has_ended, f"{what}: {plans} are left"
+                turn = (RESUME, ROLL_BACK) if at % 2 else (ROLL_BACK, RESUME)
+                any(_end(scene, one, clean) for one in turn)
+                assert scene.plans() == [], what
+            said = whole if operator is RESUME else before
+            found = scene.published()
+            assert found in ({said} if has_ended else {before, whole}), what
+            there = scene.visible()
+            if (operator, trouble) == (ROLL_BACK, 404):
+                # A small file that is said not to be there is believed to be nowhere.
+                there -= {one for one in there - found if one.endswith("s")}
+            assert there == found, what
+            assert list(clean.uploads(scene.folder)) == [], what
+            if proxy.arrived < at:
+                break
+        assert at > 4

@@ -20,7 +20,7 @@ from omidpy.connect import connect
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue import ExportQueue, Poison
 from omidpy.recipes.export_queue.sinks import KafkaSink
-from tests.machines.export_processes import QUEUE, Work, run, start
+from tests.machines.export_processes import QUEUE, Work, is_stopped, run, start
 from tests.machines.export_queues import Killed, Scene
 from tests.machines.fencing import takes_over
 from tests.machines.kafka import Kafka
@@ -328,10 +328,6 @@ def test_processes_that_are_killed_at_each_step(
     assert values(kafka, topic) == {b"%d" % key: [0, 1, 2, 3] for key in range(5)}
 
 
-def _is_stopped(stat: Path) -> bool:
-    return stat.read_text().split()[2] == "T"
-
-
 def test_a_process_that_is_stopped_and_goes_on(
     kafka: Kafka, topic: str, work: tuple[Work, Any]
 ) -> None:
@@ -339,8 +335,7 @@ def test_a_process_that_is_stopped_and_goes_on(
     what, queue = work
     for step in (2, 3):
         stopped = start(replace(what, stops_at=step))
-        stat = Path(f"/proc/{stopped.pid}/stat")
-        wait_for(partial(_is_stopped, stat), 60.0)
+        wait_for(partial(is_stopped, stopped.pid), 60.0)
         assert not run(what)
         assert queue.lag().entries == 0
         os.kill(stopped.pid, signal.SIGCONT)

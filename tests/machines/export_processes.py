@@ -33,6 +33,8 @@ class Work:
     """Where it delivers to, as the command line has it; None: lines into `file`."""
     at_least_once: bool = False
     """Whether it is told to be content with that."""
+    append: bool = False
+    """Whether a table has a row for every entry."""
     stops_at: int | None = None
     """At the step of this number it is stopped, from 1, until somebody lets it go on."""
     buffer_bytes: int = 200
@@ -73,7 +75,9 @@ def export(work: Work) -> None:
         if count == work.stops_at:
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    sink = Lines(work) if work.to is None else sink_at(work.to, at_least_once=work.at_least_once)
+    sink: Exporter = Lines(work)
+    if work.to is not None:
+        sink = sink_at(work.to, append=work.append, at_least_once=work.at_least_once)
     with connect(work.url, work.tso) as tm:
         ExportQueue.open(tm, QUEUE).run_once(
             sink, buffer_bytes=work.buffer_bytes, lease_s=work.lease_s, on_step=on_step
@@ -93,6 +97,11 @@ def run(work: Work) -> bool:
     process.join(LONGEST_S)
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return bool(process.exitcode)
+
+
+def is_stopped(pid: int) -> bool:
+    """Say whether a process was stopped, and not let go on."""
+    return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "T"
 
 
 def lines(file: Path) -> list[list[Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import urllib.error
 from typing import Any
 
 from omidpy.recipes.export_queue import Batch
@@ -29,3 +31,8 @@ def takes_over(runner: Any) -> None:
     """Let a runner take every bucket: to its process all others are dead."""
     judge: Any = runner._crew._judge
     judge.dead = frozenset
+
+
+def answered(status: int) -> OSError:
+    """Return what urllib raises for an answer."""
+    return urllib.error.HTTPError("http://x", status, "", http.client.HTTPMessage(), None)

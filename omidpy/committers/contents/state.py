@@ -9,7 +9,6 @@ files stay until a job replaces them.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from omidpy.committers.contents.manifests import PublishedFile
 from omidpy.committers.objects.answers import Gone
 from omidpy.committers.objects.client import missing_extra
 from omidpy.committers.objects.store import ObjectStore
+from omidpy.committers.values import md5
 from omidpy.errors import CommitterError, ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Files:
                 "has overwritten it"
             )
         # A tag of one part is a hash of the bytes, whatever the store's own tags are.
-        if _MD5.fullmatch(file.etag) and file.etag != _md5(data):
+        if _MD5.fullmatch(file.etag) and file.etag != md5(data):
             raise CommitterError(
                 f"{file.url} has other bytes than were published: somebody has overwritten it"
             )
@@ -213,7 +213,3 @@ def file_system(store: ObjectStore) -> S3FileSystem:
         scheme=endpoint.scheme,
         endpoint_override=endpoint.netloc,
     )
-
-
-def _md5(data: bytes) -> str:
-    return hashlib.md5(data, usedforsecurity=False).hexdigest()

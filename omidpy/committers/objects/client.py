@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
@@ -17,6 +18,7 @@ def missing_extra() -> str:
 
 
 _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_AMAZONS: Final = (".amazonaws.com", ".amazonaws.com.cn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ def endpoint_of(options: StoreOptions) -> str | None:
     """Return the endpoint that is named, by options or as boto3 takes it from its environment."""
     named = (options.endpoint_url, *map(os.environ.get, _ENDPOINTS))
     return next(filter(None, named), None)
+
+
+def is_amazons(client: Any) -> bool:
+    """Say whether a client asks Amazon's own store, whoever has named it: a profile may, too."""
+    return (urlsplit(client.meta.endpoint_url).hostname or "").endswith(_AMAZONS)
 
 
 @cache

@@ -8,7 +8,6 @@ Every request is counted where it leaves, repetitions included.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import threading
@@ -31,7 +30,7 @@ from omidpy.committers.objects.answers import (
     again_after_conflicts,
     translated,
 )
-from omidpy.committers.objects.client import StoreOptions, new_client
+from omidpy.committers.objects.client import StoreOptions, is_amazons, new_client
 from omidpy.committers.places import Folder
 from omidpy.errors import CommitterError
 
@@ -123,6 +122,11 @@ class ObjectStore:
         """The client of boto3, made when it is first asked for."""
         # An interrupt between two lines of a `with` would leave it locked for ever.
         return within(self._lock, self._opened)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the store is known to keep all conditions, of bulk deletes as well: Amazon's."""
+        return is_amazons(self.client)
 
     @property
     def background(self) -> ThreadPoolExecutor:
@@ -348,9 +352,9 @@ class ObjectStore:
                 self._late[bucket, key] = time.monotonic()
         return _bare(answer["ETag"]), self._is_hash(bucket, answer)
 
-    def note_tag(self, bucket: str, data: bytes, etag: str) -> None:
-        """Learn from an object's bytes and tag whether the tags of its bucket are hashes."""
-        if hashlib.md5(data, usedforsecurity=False).hexdigest() != etag:
+    def note_tag(self, bucket: str, digest: str, etag: str) -> None:
+        """Learn from an object's MD5 and tag whether the tags of its bucket are hashes."""
+        if digest != etag:
             self._unhashed.add(bucket)
 
     def _is_hash(self, bucket: str, answer: dict[str, Any]) -> bool:

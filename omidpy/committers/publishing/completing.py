@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from omidpy.committers.heads.deciding import Decided, Foreign, outcome_of
@@ -113,11 +114,15 @@ def _put(store: ObjectStore, plan: Plan, one: PendingFile, data: bytes) -> tuple
 def undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
     """Make a file invisible for ever.  First the upload: then no completion can come after us."""
     bucket = plan.folder.bucket
-    if one.upload_id:
-        store.abort_upload(bucket, one.key, one.upload_id)
-    found = store.head(bucket, one.key)
-    if found is not None and is_own(found, one, plan):
-        store.delete(bucket, one.key)
+    for _ in range(2):
+        was_there = not one.upload_id or store.abort_upload(bucket, one.key, one.upload_id)
+        found = store.head(bucket, one.key)
+        if found is not None and is_own(found, one, plan):
+            store.delete(bucket, one.key)
+            return
+        if was_there or found is not None:
+            return
+        # Neither upload nor file: one of the two answers may be wrong, and nobody looks later.
 
 
 def is_own(found: Head, one: PendingFile, plan: Plan) -> bool:
@@ -138,15 +143,25 @@ def each(
     items: Sequence[_One],
     work: Callable[[_One], object],
     progress: Progress = unobserved,
+    *,
+    beside: Callable[[], object] | None = None,
 ) -> list[CommitterError]:
     """Do something for each, many at a time; return what failed.
 
     What is no error of ours ends it at once: a driver that is being killed sends nothing more.
+
+    Args:
+        store: Its options say how many at a time.
+        items: What for.
+        work: What.
+        progress: Told of each that is done.
+        beside: Done meanwhile, if there is anything to do; that it fails is no failure.
     """
     failures: list[CommitterError] = []
     if not items:
         return failures
     with ThreadPoolExecutor(min(store.options.threads, len(items))) as pool:
+        aside = None if beside is None else pool.submit(beside)
         futures = [pool.submit(work, item) for item in items]
         try:
             for done, future in enumerate(futures, 1):
@@ -155,6 +170,9 @@ def each(
                 except CommitterError as error:
                     failures.append(error)
                 progress(done, len(items))
+            if aside is not None:
+                with suppress(CommitterError):
+                    aside.result()
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise

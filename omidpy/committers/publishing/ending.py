@@ -33,12 +33,11 @@ from functools import partial
 from omidpy.committers.heads import deciding, delta
 from omidpy.committers.heads import plan as plans
 from omidpy.committers.heads.deciding import Decided, Foreign
-from omidpy.committers.heads.looking import Seen
+from omidpy.committers.heads.looking import Seen, read
 from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.heads.standing import Standing
 from omidpy.committers.objects import pendings
 from omidpy.committers.objects.answers import Gone, Occupied
-from omidpy.committers.objects.client import endpoint_of
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
 from omidpy.committers.publishing import awakening, lateness, remains, success
@@ -50,7 +49,7 @@ from omidpy.committers.publishing.completing import (
     undo,
     unobserved,
 )
-from omidpy.committers.values import Manifest, PendingFile
+from omidpy.committers.values import Manifest, PendingFile, md5
 from omidpy.errors import CommitterError
 
 
@@ -72,9 +71,11 @@ def begin(store: ObjectStore, plan: Plan) -> str:
     """
     data = plans.encode(plan)
     key = plan.folder.plan_key(plan.job_id)
+    # Small files make a plan of some ten MiB; while it is on its way there is time to hash it.
+    digest = store.background.submit(md5, data)
     try:
         etag = store.put(plan.folder.bucket, key, data, job_id=plan.job_id, is_new=True)[0]
-        store.note_tag(plan.folder.bucket, data, etag)
+        store.note_tag(plan.folder.bucket, digest.result(), etag)
         return etag
     except Occupied:
         # Ours, if the answer to our first try was lost; else a second driver has the same job.
@@ -151,10 +152,18 @@ def publish(
     was_there = is_resumed and _is_committed(store, plan)
     files = () if was_there else plan.files
     kept = standing or Standing(store, plan)
-    failures = each(store, files, lambda one: complete(store, plan, one, kept), progress)
+    looks = [] if seen is None else [seen]
+    # A store that keeps conditions refuses to replace a head that is another one by then, however
+    # long ago it was read; of others nobody knows, and there it is read at the last moment.
+    beside = None
+    if seen is None and not is_resumed and store.is_strict:
+        beside = lambda: looks.append(read(store, plan.folder))  # noqa: E731 - of one place
+    failures = each(
+        store, files, lambda one: complete(store, plan, one, kept), progress, beside=beside
+    )
     if not failures and not was_there:
         try:
-            decision = deciding.commit(store, plan, seen)
+            decision = deciding.commit(store, plan, next(iter(looks), None))
             plan, was_there = decision.plan, decision.was_there
         except CommitterError as error:
             failures = [error]
@@ -350,7 +359,7 @@ def _remove_old(store: ObjectStore, plan: Plan) -> None:
     bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
     # Of a table files go from its log, and from the store when its readers need them no more.
     old = {one.key: one.etag for one in plan.old} if plan.table is None else {}
-    if old and endpoint_of(store.options) is not None:
+    if old and not store.is_strict:
         # Amazon's store looks at the tags itself, others may not: what was written under such a
         # name since the list was made is another's (C3).
         old = {one.key: one.etag for one in _still_old(store, plan.folder, plan.old)}

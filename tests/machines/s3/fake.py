@@ -79,6 +79,12 @@ class FakeStore(ObjectStore):
         self.silent_at: int | None = None
         """Which request is carried out, and has no answer however often it is tried."""
         self._client = _Client(objects, self)
+        self._objects = objects
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether it keeps all conditions, as Amazon's."""
+        return self._objects.if_match == "kept"
 
     def call(self, operation: str, work: Callable[[], Any]) -> Any:
         """Carry out a request, or let it be."""

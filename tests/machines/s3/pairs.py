@@ -110,6 +110,9 @@ def _is_taken(state: State, kind: Kind) -> bool:
 class World:
     """A destination, in which a job was committed or not, and one has died or not."""
 
+    committer: type[S3Committer] = S3Committer
+    """Of all jobs."""
+
     def __init__(self, *, has_old: bool, dead: Kind | None = None, dies_at: int = 0) -> None:
         """Make it.
 
@@ -155,7 +158,7 @@ class World:
 
     def begin(self, store: FakeStore, kind: Kind, who: str) -> Job:
         """Begin a job that has written its files."""
-        made = S3Committer(
+        made = self.committer(
             OUT, store, conflict=kind.conflict, scope=kind.scope, inline_bytes=1, sweep="auto"
         )
         job = Job(made).__enter__()

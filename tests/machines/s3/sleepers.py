@@ -18,8 +18,10 @@ from typing import Final
 import pytest
 
 from omidpy.committers.contents import reading
+from omidpy.committers.hadoop.magic import MagicCommitter
 from omidpy.committers.heads import looking, standing
 from omidpy.committers.jobs import Job
+from omidpy.committers.objects.pendings import MAGIC
 from omidpy.committers.s3 import S3Committer
 from tests.machines.s3.fake import FakeStore
 from tests.machines.s3.pairs import OPERATORS, OUT, Kind, Model, State, World, names
@@ -45,6 +47,8 @@ class Sleep:
     """For an operator that is stopped: what the job does that it ends."""
     is_shared: bool = False
     """Whether all jobs write files of the same names, which differ in their bytes."""
+    is_magic: bool = False
+    """Whether all jobs have a magic folder."""
 
 
 class SharedWorld(World):
@@ -78,6 +82,12 @@ class SharedWorld(World):
         )
 
 
+class MagicWorld(World):
+    """A destination of jobs that leave files about files as they go."""
+
+    committer = MagicCommitter
+
+
 def check(sleep: Sleep, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Let somebody sleep; say whether there is such a request.
 
@@ -87,7 +97,7 @@ def check(sleep: Sleep, monkeypatch: pytest.MonkeyPatch) -> bool:
     now_s = 0.0
     monkeypatch.setattr(standing, "elapsed_s", lambda: now_s)
     is_first = sleep.kind.conflict == "fail" or (sleep.dead and sleep.dead.conflict == "fail")
-    make = SharedWorld if sleep.is_shared else World
+    make = SharedWorld if sleep.is_shared else MagicWorld if sleep.is_magic else World
     world = make(has_old=not is_first, dead=sleep.dead, dies_at=2)
     models = [world.model]
     steps: list[tuple[Kind, str, bool]] = []
@@ -141,6 +151,7 @@ def _judge(world: World, models: list[Model], sleep: Sleep, what: str) -> None:
     assert found in wanted, f"{sleep}: {what}\n {sorted(found)}\n of {[*map(sorted, wanted)]}"
     there = {OUT.below(key) for key in world.objects.objects}
     assert set(paths) == {one for one in there if not one.startswith("_")}, f"{sleep}: {what}"
+    assert not [one for one in there if one.startswith(MAGIC)], f"{sleep}: {what}"
     if not sleep.is_shared:
         assert names(paths) == found, f"{sleep}: {what}"
     assert world.plans() == [], f"{sleep}: {what}"

@@ -39,10 +39,12 @@ class Scene:
     folder: Folder
     store: Callable[[], ObjectStore]
     """Gives the store of another process."""
+    committer: type[S3Committer] = S3Committer
+    """Of its jobs."""
 
     def begin(self, store: ObjectStore, kind: Kind, who: str) -> Job:
         """Begin a job that has written its files."""
-        made = S3Committer(
+        made = self.committer(
             self.folder, store, conflict=kind.conflict, scope=kind.scope, inline_bytes=1
         )
         job = Job(made).__enter__()

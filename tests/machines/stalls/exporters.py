@@ -1,10 +1,11 @@
 """Exporters that are stopped before each of their changes, deposed, and go on; or that die there.
 
 What an exporter does to the world are its changes of the store, the take-over of its receiver, and
-what it delivers.  The world is a queue with entries of two keys, and one of three receivers:
+what it delivers.  The world is a queue with entries of two keys, and one of four receivers:
 
     marks   keeps marks, as Kafka does: the last one to take over is the owner
     fence   refuses a smaller fence than it has seen, and says nothing of that
+    answer  refuses it, too, and answers 409: as a webhook's sink tells it, and as urllib does
     plain   takes whatever comes
 
     world = World("marks")
@@ -22,21 +23,31 @@ from omidpy.base.clock import ManualClock
 from omidpy.connect import find_queue
 from omidpy.errors import OmidError
 from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Mark, Poison, Share
+from omidpy.recipes.export_queue import (
+    Batch,
+    Deposed,
+    Entry,
+    Exporter,
+    ExportQueue,
+    Mark,
+    Poison,
+    Share,
+)
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.export_queues import QUEUE, Scene
 from tests.machines.export_rebucketing import Rebucketing
-from tests.machines.fencing import takes_over
+from tests.machines.fencing import answered, takes_over
 from tests.machines.marking import Log, LogSink
 from tests.machines.stalls.lives import Actor, Life, LivingStore, Moment, play
 
 KEYS: Final = (b"a", b"b")
 MARKS: Final = "marks"
 FENCE: Final = "fence"
+ANSWER: Final = "answer"
 PLAIN: Final = "plain"
-RECEIVERS: Final = (MARKS, FENCE, PLAIN)
+RECEIVERS: Final = (MARKS, FENCE, ANSWER, PLAIN)
 
 POISONED: Final = 1
 """The value that a picky exporter refuses."""
@@ -63,10 +74,11 @@ class _Marking(LogSink):
 class _Plain(Exporter):
     """Delivers within a life, to a receiver that looks at fences or does not."""
 
-    def __init__(self, log: Log, life: Life, *, looks: bool) -> None:
+    def __init__(self, log: Log, life: Life, *, looks: bool, answers: bool = False) -> None:
         self._log = log
         self._life = life
         self._looks = looks
+        self._answers = answers
         self.on_batch: Callable[[Batch], object] = lambda _: None
 
     def export(self, batch: Batch) -> None:
@@ -77,6 +89,8 @@ class _Plain(Exporter):
     def _take(self, batch: Batch) -> None:
         name = f"{batch.queue}.{batch.bucket}"
         if self._looks and batch.fence < self._log.fences.get(name, 0):
+            if self._answers:
+                raise Deposed("409") if batch.bucket else answered(409)
             return
         self._log.fences[name] = batch.fence
         self._log.entries.extend(batch)
@@ -123,7 +137,8 @@ class World:
         """Return an exporter of one process."""
         if self.receiver == MARKS:
             return _Marking(self.log, life)
-        return _Plain(self.log, life, looks=self.receiver == FENCE)
+        looks, answers = self.receiver in {FENCE, ANSWER}, self.receiver == ANSWER
+        return _Plain(self.log, life, looks=looks, answers=answers)
 
     def begin(self, life: Life) -> None:
         """Export the queue once, in a process whose changes are those of a life."""

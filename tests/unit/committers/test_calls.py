@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from omidpy import committers
-from omidpy.committers import transactional
+from omidpy.committers import transactional, values
 from omidpy.committers.contents.state import file_system
 from omidpy.committers.hadoop.file_output import FileOutputCommitter
 from omidpy.committers.objects.client import StoreOptions
@@ -244,6 +244,53 @@ def test_who_tells_of_a_snapshot_looks_again_where_another_was_quicker(
     assert publisher.tell(ours, OUT)
     assert ours.counts()["PutObject"] == 2
     assert transactional._told_until(store, OUT)[1] > 0
+
+
+def test_the_bytes_of_a_small_file_are_hashed_once(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its completion, the head and the manifest need its tag; of 50 files that was 0.1 s."""
+    del store
+    hashed: list[bytes] = []
+    md5 = values.md5
+
+    def count(data: bytes) -> str:
+        hashed.append(data)
+        return md5(data)
+
+    monkeypatch.setattr(values, "md5", count)
+    with committers.job("s3://lake/out") as job:
+        for content in (b"one", b"two"):
+            with job.task() as task, task.open(content.decode()) as file:
+                file.write(content)
+    assert sorted(hashed) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("named", "is_strict"),
+    [
+        ({}, True),
+        ({"option": "https://s3.eu-central-1.amazonaws.com"}, True),
+        ({"option": "http://127.0.0.1:9000"}, False),
+        ({"option": "https://s3.amazonaws.com.example"}, False),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}, False),
+        ({"profile": "http://127.0.0.1:9000"}, False),
+    ],
+    ids=str,
+)
+def test_a_store_is_amazons_where_its_client_asks_amazon(
+    named: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_strict: bool
+) -> None:
+    """Others may take no notice of the tags in a bulk delete; a profile may name them, too."""
+    config = tmp_path / "config"
+    endpoint = named.get("profile")
+    config.write_text(f"[default]\nendpoint_url = {endpoint}\n" if endpoint else "[default]\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    if "AWS_ENDPOINT_URL" in named:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", named["AWS_ENDPOINT_URL"])
+    options = StoreOptions(named.get("option"), region="eu-central-1")
+    assert ObjectStore(options).is_strict == is_strict
 
 
 def test_a_reader_without_credentials_leaves_them_to_arrow(

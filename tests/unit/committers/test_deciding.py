@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
+from omidpy import committers
 from omidpy.committers.heads import deciding, looking
 from omidpy.committers.heads import head as heads
 from omidpy.committers.heads.head import Head, head_key
@@ -22,6 +23,7 @@ from omidpy.committers.publishing import ending
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 from tests.machines.s3.crashing import Death, Died
+from tests.machines.s3.fake import Objects
 from tests.machines.s3.jobs import (
     OUT,
     before_put,
@@ -270,7 +272,7 @@ def test_what_another_wrote_under_the_name_of_an_old_file_stays(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not what the job listed."""
-    monkeypatch.setattr(ending, "endpoint_of", lambda _: "http://somewhere")
+    monkeypatch.setattr(ObjectStore, "is_strict", False)
     store.put("lake", "out/theirs", b"old")
     job = begun("new", conflict="replace")
     before_put(job, "_SUCCESS", lambda: store.put("lake", "out/theirs", b"newer"))
@@ -367,6 +369,56 @@ def test_a_store_without_conditions_is_told_of(
     job.commit()
     assert visible(store) == ["a", "b"]
     assert "has no conditional writes" in caplog.text
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_head_is_read_while_files_are_on_their_way_where_conditions_are_kept(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, *, is_strict: bool
+) -> None:
+    """Nobody waits for it then; and where nobody knows of conditions, it is as new as it can be."""
+    del store
+    monkeypatch.setattr(ObjectStore, "is_strict", is_strict)
+    job = begun("a", "b")
+    sent: list[str] = []
+    store_of(job).before_request = sent.append
+    job.commit()
+    files = ["PutObject"] * 2
+    middle = ["GetObject", *files] if is_strict else [*files, "GetObject"]
+    assert sent == ["PutObject", *middle, "PutObject", "PutObject", "DeleteObject"]
+
+
+def test_who_is_committed_meanwhile_stays_where_conditions_are_ignored() -> None:
+    """Whoever commits before the last look of a job is in the head that it writes."""
+    for at in itertools.count():
+        objects = Objects()
+        objects.if_match = "ignored"
+        world, other = objects.store(), objects.store()
+        acted: list[int] = []
+
+        def act(number: int, operation: str) -> None:
+            if number == at and not acted:  # noqa: B023 - called in this turn
+                acted.append(number)  # noqa: B023 - see above
+                committed(other)  # noqa: B023 - see above
+            is_looked.extend([number] if operation == "GetObject" else [])  # noqa: B023 - see above
+
+        is_looked: list[int] = []
+        committed(world)
+        world.sent, world.at_request = 0, act
+        committed(world)
+        if not acted or acted[0] > is_looked[0]:
+            break
+        assert looking.read(world, OUT).head.epoch == 3, at
+    assert at > 4, "before its plan, its files, and its look"
+
+
+def committed(store: ObjectStore) -> None:
+    """Run a job of two files over a store in memory."""
+    with committers.job(OUT.url, inline_bytes=1) as job:
+        job.committer.store = store  # type: ignore[attr-defined]  # of this committer
+        with job.task() as task:
+            for name, content in (("small", b"x"), ("large", b"xx")):
+                with task.open(name) as file:
+                    file.write(content)
 
 
 def test_a_conflict_is_tried_again(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

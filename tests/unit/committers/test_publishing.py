@@ -29,9 +29,13 @@ class OneObject:
     found: Head | None
     log: list[str] = field(default_factory=list)
 
-    def abort_upload(self, bucket: str, key: str, upload_id: str) -> None:
+    has_upload: bool = True
+    """Whether it says that there was an upload."""
+
+    def abort_upload(self, bucket: str, key: str, upload_id: str) -> bool:
         """Note it."""
         self.log.append(f"abort {bucket} {key} {upload_id}")
+        return self.has_upload
 
     def head(self, bucket: str, key: str) -> Head | None:
         """Return what is there."""
@@ -70,3 +74,12 @@ def test_what_is_taken_back_is_what_the_job_wrote(
     completing.undo(cast("ObjectStore", store), plan, file)
     expected = ["abort bucket out/a upload", "head bucket out/a"]
     assert store.log == expected + ["delete bucket out/a"] * is_deleted
+
+
+@pytest.mark.parametrize(("found", "looks"), [(None, 2), (Head(3, TAG, "job_00002"), 1)])
+def test_what_is_neither_begun_nor_there_is_asked_for_twice(found: Head | None, looks: int) -> None:
+    """One of the two answers must be wrong; an object of another says that both are right."""
+    store = OneObject(found, has_upload=False)
+    plan = Plan(JOB, "omidpy", Folder("bucket", "out/"), (OURS,))
+    completing.undo(cast("ObjectStore", store), plan, OURS)
+    assert store.log == ["abort bucket out/a upload", "head bucket out/a"] * looks

@@ -69,6 +69,27 @@ def test_a_driver_that_wakes_behind_others_leaves_what_is_published_everywhere(
 
 
 @pytest.mark.parametrize("is_twice", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize(
+    "ended_by", [RESUME, pytest.param(None, marks=NIGHT), pytest.param(ROLL_BACK, marks=NIGHT)]
+)
+@pytest.mark.parametrize(
+    "kind",
+    [APPEND, PARTITIONS, *(pytest.param(one, marks=NIGHT) for one in (REPLACE, DYNAMIC, FAIL))],
+    ids=lambda kind: kind.name,
+)
+def test_a_magic_driver_that_wakes_behind_others_leaves_what_is_published(
+    kind: Kind, ended_by: Kind | None, monkeypatch: pytest.MonkeyPatch, *, is_twice: bool
+) -> None:
+    """It has files about files besides, which nobody is left with."""
+    for others in ((PARTITIONS,), (DYNAMIC, PARTITIONS, APPEND)):
+        count = everywhere(
+            lambda at: Sleep(kind, at, ended_by, others, is_twice, is_magic=True),  # noqa: B023
+            monkeypatch,
+        )
+        assert count > 7
+
+
+@pytest.mark.parametrize("is_twice", [False, True], ids=["once", "twice"])
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("dead", [APPEND, PARTITIONS], ids=lambda kind: kind.name)
 def test_an_operator_that_wakes_behind_others_leaves_what_is_published(

@@ -20,7 +20,7 @@ from omidpy.storage.base import RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.export_checks import CountsInATable
 from tests.machines.export_queues import TABLE, Killed, Scene
-from tests.machines.fencing import Fencing, takes_over
+from tests.machines.fencing import Fencing, answered, takes_over
 from tests.machines.like_thrift2 import LikeThrift2
 
 STORES = [MemoryStore, LikeThrift2]
@@ -102,6 +102,36 @@ def test_who_is_told_of_a_later_owner_sets_nothing_aside(store: Store, *, is_dea
     assert list(scene.queue.dead_letters()) == []
     scene.sink.on_batch = lambda _: None
     assert scene.export() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("error", [Deposed(), answered(409), answered(412)], ids=repr)
+def test_who_may_have_a_later_owner_looks_before_it_blames_an_entry(
+    store: Store, error: Exception
+) -> None:
+    """Nothing more is handed over, and the entry has not failed."""
+    scene = Scene(store)
+    scene.add("good")
+    first, second = scene.runner(max_attempts=1), scene.runner()
+    first._crew.join(takes_all=True)
+    first._crew.look()
+    memory = first._delivery.new_memory()
+    takes_over(second)
+
+    def depose(_: Batch) -> None:
+        second._crew.join(takes_all=True)
+        second._crew.look()
+        raise error
+
+    scene.sink.on_batch = depose
+    with pytest.raises(BucketLost):
+        first._delivery.run_pass(first._crew.leases[0], memory, first._look())
+    assert memory.poison == {}
+    with pytest.raises(BucketLost):
+        first._delivery.run_pass(first._crew.leases[0], memory, first._look())
+    assert scene.sink.seen == [["good"]]
+    second._crew.leave()
+    scene.sink.on_batch = lambda _: None
+    assert scene.export() == ["good"]
 
 
 def test_a_dead_letter_that_was_refused_by_a_fence_stays(store: Store) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import urllib.error
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -15,17 +13,13 @@ from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, blame
 from omidpy.recipes.export_queue.sinks import TableSink
 from tests.machines.export_queues import TABLE, Scene
+from tests.machines.fencing import answered
 
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
     monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
-
-
-def answered(status: int) -> OSError:
-    """Return what urllib raises for an answer."""
-    return urllib.error.HTTPError("http://x", status, "", http.client.HTTPMessage(), None)
 
 
 class ByRequests(OSError):

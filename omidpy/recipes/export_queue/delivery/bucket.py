@@ -36,6 +36,7 @@ from omidpy.recipes.export_queue.delivery.terms import (
     DeliveryOptions,
     Pass,
 )
+from omidpy.recipes.export_queue.delivery.verdicts import may_speak_of_an_owner
 from omidpy.recipes.export_queue.entries.acknowledgement import (
     ROWS_AT_ONCE,
     removals,
@@ -64,7 +65,6 @@ from omidpy.recipes.export_queue.entries.possession import BucketLost, OwnedBuck
 from omidpy.recipes.export_queue.entries.state import table_name
 from omidpy.recipes.export_queue.exporter import (
     Batch,
-    Deposed,
     Entry,
     Exporter,
     TransactionalExporter,
@@ -413,7 +413,7 @@ class Delivery:
             raise
         except Exception as error:
             self._counter.failed(lease.bucket)
-            if isinstance(error, Deposed):
+            if may_speak_of_an_owner(error):
                 # Whether somebody else has the bucket its row says, and nobody's answer.
                 lease.confirm()
             paused = self._failures.paused(error, lease.bucket, patience, good, memory)

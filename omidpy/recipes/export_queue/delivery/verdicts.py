@@ -6,6 +6,9 @@
     an answer to whoever asks (HTTP 401, 403, 404, `ConfigError`, no such table, `Refused`): that of
         the settings; and so is "there was a later owner" (`Deposed`) where the bucket is ours
 
+HTTP 409 and 412 may speak of an older fence than the receiver has seen, as `Deposed` does: before
+anybody is blamed for them the row of the bucket is asked whose it is.
+
 An error of a library may be any of the three: a wrong column fails for each entry alone, as a bad
 value does for one.  So nobody is condemned by repetition while the receiver takes nothing at all:
 `Trust` counts those that failed alone since it last took something.
@@ -33,6 +36,7 @@ MOST_UNPROVEN: Final = 3
 """So many entries in a row that fail alone, while the receiver takes nothing, are no poison."""
 
 _OF_SETTINGS: Final = frozenset({401, 402, 403, 404, 405, 407, 410, 451})
+_OF_FENCES: Final = frozenset({409, 412})
 _LATER: Final = frozenset({408, 421, 423, 424, 425, 429})
 _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _END = 400, 500, 600
 
@@ -61,6 +65,11 @@ def blame(error: Exception) -> Blame:
             return Blame.SETTINGS
         return Blame.NOBODY if status in _LATER or status >= _FIRST_OF_SERVER else Blame.ENTRY
     return Blame.NOBODY if isinstance(error, OSError) else Blame.ENTRY
+
+
+def may_speak_of_an_owner(error: Exception) -> bool:
+    """Say whether an exporter's error may mean that the bucket has a later owner."""
+    return isinstance(error, Deposed) or http_status(error) in _OF_FENCES
 
 
 def http_status(error: Exception) -> int | None:
