@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from omidpy.base.events import TEXT, check_format, configure
 from omidpy.base.installation import install_hint
-from omidpy.cli.common import Metrics, StoreUrl, TsoAddress
+from omidpy.cli.common import LogFormat, Metrics, StoreUrl, TsoAddress
 from omidpy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,11 +71,13 @@ def console(
         bool,
         typer.Option("--insecure", help="Without TLS on an address that other machines reach."),
     ] = False,
+    log_format: LogFormat = TEXT,
 ) -> None:
     """Show a store, its oracle, operations, queues and jobs in a browser.
 
     Nothing can be changed there without --allow-operations.
     """
+    configure(check_format(log_format))
     try:
         from omidpy.console.serving import serve  # noqa: PLC0415 - of an extra
     except ImportError as error:
@@ -110,7 +113,8 @@ def console(
 
         return ObjectStore(StoreOptions(endpoint_url))
 
-    serve(settings, Sources(settings.addresses, open_objects=open_objects))
+    sources = Sources(settings.addresses, open_objects=open_objects)
+    serve(settings, sources, log_format=log_format)
 
 
 def _tls(files: dict[str, str | None]) -> TlsSettings | None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from omidpy.base.events import TEXT, log_event
 from omidpy.console.app import Console
 from omidpy.console.deeds import Journal
 from omidpy.console.settings import Settings
@@ -21,6 +22,8 @@ from omidpy.console.sources import Sources
 from omidpy.errors import ConfigError
 from omidpy.oracle.address import address_text
 from omidpy.wire.tls import name_in
+
+log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 100
 MAX_HEAD_BYTES: Final = 16 * 1024
@@ -36,8 +39,13 @@ class _Protocol(H11Protocol):
         self.app_state = {**self.app_state, "peer": name}
 
 
-def serve(settings: Settings, sources: Sources) -> None:
+def serve(settings: Settings, sources: Sources, *, log_format: str = TEXT) -> None:
     """Answer until a signal ends that.
+
+    Args:
+        settings: What it was told.
+        sources: Where it looks.
+        log_format: As text it is a line for a person that says where it listens, else an event.
 
     Raises:
         ConfigError: the address is taken, or a file of TLS or the journal does not fit.
@@ -68,7 +76,7 @@ def serve(settings: Settings, sources: Sources) -> None:
         stack.callback(console.finish)
         listening = stack.enter_context(contextlib.closing(bound(settings)))
         sources.watch()
-        _say(listening, is_secure=context is not None)
+        _say(listening, log_format, is_secure=context is not None)
         server_of(console, context).run(sockets=[listening])
 
 
@@ -114,12 +122,12 @@ def bound(settings: Settings) -> socket.socket:
     return listening
 
 
-def _say(listening: socket.socket, *, is_secure: bool) -> None:
-    """Say where, for whoever waits for it; and let the log be seen."""
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
+def _say(listening: socket.socket, log_format: str, *, is_secure: bool) -> None:
+    """Say where, for the person or the program that waits for it."""
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     place = address_text(listening.getsockname()[:2])
     scheme = "https" if is_secure else "http"
-    print(f"console at {scheme}://{place}/", file=sys.stderr, flush=True)
+    if log_format == TEXT:
+        print(f"console at {scheme}://{place}/", file=sys.stderr, flush=True)
+    else:
+        log_event(log, logging.INFO, "listening", address=f"{scheme}://{place}/")

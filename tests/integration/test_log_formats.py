@@ -100,6 +100,15 @@ def test_exporters_and_executors_log_documents(server: ServerProcess) -> None:
         assert ended(process)[-1]["event"] == "stopped"
 
 
+def test_a_console_logs_documents(server: ServerProcess) -> None:
+    """What it says of where it listens is one, too."""
+    words = ("--store", store_of(server), "--tso", address_of(server), "--listen", "127.0.0.1:0")
+    with command("console", *words) as process:
+        assert process.stderr is not None
+        first = json.loads(process.stderr.readline())
+        assert (first["event"], first["address"][:17]) == ("listening", "http://127.0.0.1:")
+
+
 def test_a_compaction_logs_documents(server: ServerProcess) -> None:
     """Its end by the names of its metrics, and its failure as an event."""
     where = ("--store", store_of(server), "--tso", address_of(server))
@@ -123,7 +132,8 @@ def test_a_compaction_logs_documents(server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("compact",), ("fate", "run"), ("export", "run", "q", "--to", "jsonl:x")]
+    "words",
+    [("compact",), ("console",), ("fate", "run"), ("export", "run", "q", "--to", "jsonl:x")],
 )
 def test_a_format_that_is_none_is_refused(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
