@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from thriftpy2.transport import TSaslClientTransport
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import HBaseAddress, Protection
 from omidpy.storage.hbase.gssapi import (
@@ -110,7 +111,7 @@ def negotiated(address: HBaseAddress, trans: Any, host: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             "sasl=gssapi needs the package gssapi and the system's Kerberos library; run "
-            "`pip install gssapi`"
+            f"`{install_hint('kerberos')}`"
         ) from error
     service = f"{address.sasl_service}@{address.sasl_host or host}"
     name = gssapi.Name(service, gssapi.NameType.hostbased_service)

@@ -5,6 +5,7 @@ No ticket and no key centre: the context "encrypts" by naming what it was asked 
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from thriftpy2.transport import TSocket, TTransportException
 
+from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.address import HBaseAddress, parse_address
 from omidpy.storage.hbase.rpc.sasl import GssapiClient, negotiated
@@ -199,5 +201,5 @@ def test_without_a_ticket_the_connection_fails_and_says_why(gssapi: Any) -> None
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """It needs the system's Kerberos, and so is no part of the extra `hbase`."""
     monkeypatch.setitem(sys.modules, "gssapi", None)
-    with pytest.raises(ConfigError, match="pip install gssapi"):
+    with pytest.raises(ConfigError, match=re.escape(install_hint("kerberos"))):
         negotiated(address(), None, "gw")
