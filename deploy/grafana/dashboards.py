@@ -87,6 +87,7 @@ DASHBOARDS: Final = (
                 {
                     "half": quantile(0.5, "tso_flush_seconds", "job"),
                     "99 %": quantile(0.99, "tso_flush_seconds", "job"),
+                    "in the queue, 99 %": quantile(0.99, "tso_queue_seconds", "job"),
                 },
             ),
             Panel(

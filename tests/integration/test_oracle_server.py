@@ -19,7 +19,7 @@ from typing import Any, cast
 import pytest
 
 from omidpy.base.clock import ManualClock
-from omidpy.base.metrics import NO_METRICS
+from omidpy.base.metrics import NO_METRICS, NoMetrics
 from omidpy.base.wakefulness import LOOKS_S, SOON_COUNT, SOON_S
 from omidpy.errors import LeaseLost, StorageUnavailable
 from omidpy.facts.control import ControlTable
@@ -56,7 +56,7 @@ from tso.serving import connection as connection_module
 from tso.serving import server as server_module
 from tso.serving.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
 from tso.serving.conversation import Conversation, share_of_address
-from tso.serving.flushing import FlushThread
+from tso.serving.flushing import FlushThread, Queueing
 from tso.serving.server import ASKS_S, MAX_TURN_WORK, OracleServer
 from tso.serving.tls import ServerTls, TlsSettings
 
@@ -271,6 +271,48 @@ def test_the_loop_sleeps_while_a_batch_is_flushed() -> None:
         await until(lambda: not running.server._is_looking)
         running.persistence.gate.set()
         assert await client.receive()
+
+    run(main)
+
+
+class Seen(NoMetrics):
+    """Keeps what was observed of the queue."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.queue_s: list[float] = []
+
+    def observe(self, name: str, value: float) -> None:
+        """Keep it."""
+        assert name == "tso.queue.seconds"
+        self.queue_s.append(value)
+
+
+def test_it_is_measured_how_long_answers_wait_for_their_flush() -> None:
+    """From the first one that is decided behind a flush, until that one has ended."""
+
+    async def main(running: Running) -> None:
+        client = await running.connect()
+        starts = [await client.begin() for _ in range(4)]
+        commits = [CommitRequest(one, (CellId(at),)) for at, one in enumerate(starts)]
+        seen = Seen()
+        running.server._queueing = Queueing(seen)
+        running.persistence.gate.clear()
+        client.send(commits[0])
+        await until(lambda: running.machine.queue_length == 1)
+        running.clock.advance(1)
+        client.send(commits[1])
+        await until(lambda: running.machine.queue_length == 2)
+        running.clock.advance(2)
+        client.send(commits[2])
+        await until(lambda: running.machine.queue_length == 3)
+        running.clock.advance(4)
+        running.persistence.gate.set()
+        for _ in range(3):
+            assert isinstance(await client.receive(), CommitResponse)
+        client.send(commits[3])
+        assert isinstance(await client.receive(), CommitResponse)
+        assert seen.queue_s == [0, 6, 0]
 
     run(main)
 

@@ -80,6 +80,35 @@ class FlushThread:
             job()
 
 
+class Queueing:
+    """How long the first of the answers that wait stands until a flush takes them along."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """Begin with nothing that waits."""
+        self._metrics = metrics
+        self._taken_count = 0
+        """Answers of the flush under way."""
+        self._since_s: float | None = None
+
+    def take(self, answer_count: int, now_s: float) -> None:
+        """Begin a flush with all that waits."""
+        since_s = now_s if self._since_s is None else self._since_s
+        self._metrics.observe("tso.queue.seconds", now_s - since_s)
+        self._taken_count = answer_count
+        self._since_s = None
+
+    def end(self) -> None:
+        """Forget the flush that was under way: its answers left."""
+        self._taken_count = 0
+
+    def look(self, waiting_count: int, now_s: float) -> None:
+        """Note how many answers wait, those under way among them."""
+        if waiting_count <= self._taken_count:
+            self._since_s = None
+        elif self._since_s is None:
+            self._since_s = now_s
+
+
 class Flusher(Generic[Ticket]):
     """Writes the batches of one machine, of which one at most is under way."""
 

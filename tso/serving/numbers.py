@@ -31,6 +31,7 @@ COUNTERS: Final[Mapping[str, str]] = {
 
 DISTRIBUTIONS: Final[Mapping[str, str]] = {
     "tso.batch.answers": "answers in a batch that was flushed",
+    "tso.queue.seconds": "how long the first answer of a batch stood until its flush began",
     "tso.flush.seconds": "how long the store took for a batch",
 }
 

@@ -60,7 +60,7 @@ from tso.durable.persist import Persistence
 from tso.serving.admission import FairTurns, Places
 from tso.serving.connection import Connection
 from tso.serving.conversation import Conversation
-from tso.serving.flushing import AnyFlushThread, Flusher
+from tso.serving.flushing import AnyFlushThread, Flusher, Queueing
 from tso.serving.log import log_event
 from tso.serving.slicing import Slicing
 from tso.serving.tls import ServerTls
@@ -210,6 +210,7 @@ class OracleServer:
         self._decided_bytes = 0
         self._told_about_clock = False
         self._told_about_hold = 0
+        self._queueing = Queueing(metrics)
         self._flusher: Flusher[Connection] = Flusher(
             persistence, worker, loop=self.loop, metrics=metrics, then=self._flushed
         )
@@ -582,6 +583,9 @@ class OracleServer:
             return
         if self._lease is not None:
             self._machine.vouched_until_s = self._lease.vouched_until_s
+        now_s = event.now.monotonic_s
+        if isinstance(event, Flushed):
+            self._queueing.end()
         for effect in self._machine.handle(event):
             match effect:
                 case Send():
@@ -589,11 +593,13 @@ class OracleServer:
                 case Close():
                     effect.ticket.close(effect.reason)
                 case Flush():
+                    self._queueing.take(effect.batch.answer_count, now_s)
                     self._flusher.flush(effect.batch, event.now)
                 case Stopped():
                     self.end(None)
                 case _:
                     assert_never(effect)
+        self._queueing.look(self._machine.queue_length, now_s)
 
     @staticmethod
     def _send(answers: Sequence[tuple[Connection, Answer | Frames]]) -> None:
