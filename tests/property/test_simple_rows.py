@@ -46,6 +46,8 @@ from omidpy.storage.sqlite import SqliteStore
 from tests.machines.engines import compiled_cells, interpreted_cells
 
 START = Timestamp(500)
+AFTER = 100_000
+"""By how much a reader of several rows begins later."""
 FAMILIES = (b"f", b"g")
 QUALIFIERS = (b"a", b"ab", b"z", b"", b"\xc2\x80", b"\x00", b"\x00\xc2", b"\x00\xc2\x80")
 
@@ -56,15 +58,17 @@ commits = st.sampled_from(("none", "new", "new", "new", "old", "both", "torn", "
 written = st.lists(st.tuples(columns, versions, values, commits), max_size=8)
 
 
-def row_of(written: Sequence[tuple[tuple[bytes, bytes], int, bytes, str]]) -> list[Cell]:
-    """Return the cells of one row, in HBase's order."""
+def row_of(
+    written: Sequence[tuple[tuple[bytes, bytes], int, bytes, str]], later: int = 600
+) -> list[Cell]:
+    """Return the cells of one row, in HBase's order; those that commit later do so then."""
     cells: dict[tuple[bytes, bytes, int], bytes] = {}
     ends: dict[int, int] = {}
     for (family, qualifier), version, value, commit in written:
         cells[family, qualifier, version] = value
         base = version - version % 50
         # A transaction commits once; what stands alone speaks for its cell alone.
-        commit_ts = ends.setdefault(base, 600 if commit == "later" else base + 25)
+        commit_ts = ends.setdefault(base, later if commit == "later" else base + 25)
         if commit == "own":
             commit_ts = version
         shadow = b"torn" if commit == "torn" else encode_long(commit_ts)
@@ -237,6 +241,24 @@ class ShapingStore(PlainStore):
             yield cellblock.decode_values(block, 0, counts, *affixes, before, LEGACY_TOMBSTONE)
 
 
+def apart(
+    written: Sequence[tuple[tuple[bytes, bytes], int, bytes, str]], number: int
+) -> list[tuple[tuple[bytes, bytes], int, bytes, str]]:
+    """Let no transaction but the reader's have cells in two rows.
+
+    One that has them is committed in both or in none, and what one row tells of it is taken for the
+    other: it is not as free as what is drawn for a row.
+    """
+
+    def moved(version: int) -> int:
+        is_of_the_reader = START <= version < START + 50
+        return (
+            version + (0 if version < START else AFTER) + (0 if is_of_the_reader else 1000 * number)
+        )
+
+    return [(column, moved(version), value, end) for column, version, value, end in written]
+
+
 @given(rows=st.lists(written, max_size=6), chosen=st.sets(columns, max_size=3))
 def test_a_store_that_pairs_is_scanned_alike(
     tmp_path_factory: pytest.TempPathFactory,
@@ -249,7 +271,8 @@ def test_a_store_that_pairs_is_scanned_alike(
         create_system_tables(store)
         store.create_table(TableSchema("t", [FamilySchema(family) for family in FAMILIES]))
         for number, row in enumerate(rows):
-            puts = [Put(*cell[1:]) for cell in row_of(row) if is_readable(cell)]
+            cells = row_of(apart(row, number), later=600 + 2 * AFTER)
+            puts = [Put(*cell[1:]) for cell in cells if is_readable(cell)]
             if puts:
                 store.write({"t": [RowMutation(b"%d" % number, puts)]})
         selected = sorted(chosen) or None
@@ -281,7 +304,7 @@ def scanned(
         Watermarks(ControlTable(control)),
         clock,
     )
-    snapshot: Snapshot = reader.open(Begun(START), asked_s=clock.monotonic_s())
+    snapshot: Snapshot = reader.open(Begun(Timestamp(START + AFTER)), asked_s=clock.monotonic_s())
     seen = [
         (key, row if isinstance(row, dict) else list(cells_of(row)))
         for page in snapshot.scan("t", KeyRange(), columns, page_rows=2, values_do=values_do)
