@@ -23,6 +23,7 @@ from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.publishing import ending
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
+from omidpy.storage.memory import MemoryStore
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.fake import Objects
 from tests.machines.s3.jobs import (
@@ -253,6 +254,22 @@ def test_who_resumes_a_job_that_has_lost_its_place_touches_no_file(
     assert list(store.uploads(OUT)) == uploads
     take_back(store, dead)
     assert visible(store) == ["p=1/b"]
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_job_kept_as_an_operation_that_has_lost_its_place_touches_no_file(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, *, is_strict: bool
+) -> None:
+    """Its steps ask the head before they begin, whichever store it is, and take the job back."""
+    monkeypatch.setattr(ObjectStore, "is_strict", is_strict)
+    job = begun("p=1/a", conflict="fail", store=MemoryStore())
+    run("p=1/b")
+    touched = touched_by(store_of(job))
+    with pytest.raises(CommitterError, match=r"taken back.*since this one began"):
+        job.commit()
+    assert touched == []
+    assert visible(store) == ["p=1/b"]
+    assert looking.planned_jobs(store, OUT) == []
 
 
 @pytest.mark.parametrize("part", ["/a-", "_SUCCESS"])
