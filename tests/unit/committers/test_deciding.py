@@ -320,7 +320,7 @@ def test_an_early_look_speaks_only_of_runs_that_can_be_nothing_but_refused(
     assert deciding.lost_already(store, replace(plan, epoch=1), head) is None
     assert deciding.lost_already(store, plan, replace(head, forgotten_ms=5)) is None
     for outcome in ("committed", "rolled back"):
-        decided = head.with_entry("job_00001", "one", outcome, 5)  # type: ignore[arg-type]
+        decided = head.with_entry("job_00001", "one", outcome, 5)
         assert deciding.lost_already(store, plan, decided) is None
     assert deciding.lost_already(store, replace(plan, run="other"), decided) is not None
 
