@@ -188,20 +188,50 @@ def _check_plan(store: ObjectStore, plan: Plan) -> None:
 # -- who was before --------------------------------------------------------------------------------
 
 
-def _checked(store: ObjectStore, plan: Plan, seen: Seen) -> Plan:
-    """Return the plan with what it replaces behind a head; refuse one that has to be the first."""
-    if plan.is_sole and seen.head.commits_after(plan.epoch):
-        raise Foreign(
+def lost_already(store: ObjectStore, plan: Plan, head: Head) -> Foreign | None:
+    """Say why a run can only be refused, before it touches a file; None where nobody knows.
+
+    This tells earlier what the decision would find.  Of a run that is decided, or may have been and
+    is forgotten, it says nothing: that is for the decision.
+
+    No request; in partitions 1 listing for each 1,000 keys, and perhaps 1 of plans, if the head
+    has a file in one that the run must find empty.
+    """
+    is_open = head.of(plan.job_id, plan.run, plan.created_ms) is None
+    if not is_open or plan.created_ms <= head.forgotten_ms:
+        return None
+    if plan.is_sole_in_partitions:
+        folders = {folder_of(plan.folder.below(one.key)) for one in plan.files} - {""}
+        taken = tuple(f"{one}/" for one in folders)
+        if not any(one.path.startswith(taken) for one in head.recent.files):
+            return None
+    try:
+        return _lost(store, plan, head)
+    except CommitterError:
+        return None  # the decision asks again
+
+
+def _lost(store: ObjectStore, plan: Plan, head: Head) -> Foreign | None:
+    """Say why a run cannot be the first, as it has to be, behind a head."""
+    if plan.is_sole and head.commits_after(plan.epoch):
+        return Foreign(
             f"another job was committed to {plan.folder.url} since this one began, whose "
             "conflict mode is `fail`"
         )
-    if plan.is_sole_in_partitions and seen.head.commits_after(plan.epoch):
-        taken = visible(store, plan, "partitions", seen.head)
+    if plan.is_sole_in_partitions and head.commits_after(plan.epoch):
+        taken = visible(store, plan, "partitions", head)
         if taken:
-            raise Foreign(
+            return Foreign(
                 f"the partition {folder_of(plan.folder.below(taken[0].key))} of {plan.folder.url} "
                 "was written by another job since this one began, whose conflict mode is `fail`"
             )
+    return None
+
+
+def _checked(store: ObjectStore, plan: Plan, seen: Seen) -> Plan:
+    """Return the plan with what it replaces behind a head; refuse one that has to be the first."""
+    if (lost := _lost(store, plan, seen.head)) is not None:
+        raise lost
     if not plan.replaces or seen.etag == plan.head:
         return plan
     old = tuple(old_files(store, plan, seen.head))

@@ -95,6 +95,11 @@ class Plan:
         return f"s3://{self.folder.bucket}/{self.folder.plan_key(self.job_id)}"
 
     @property
+    def must_be_first(self) -> bool:
+        """Whether another job's commit may refuse it: mode `fail`."""
+        return self.is_sole or self.is_sole_in_partitions
+
+    @property
     def magic_address(self) -> str:
         """Where its magic folder is, or would be."""
         return f"s3://{self.folder.bucket}/{self.folder.key(magic_folder(self.job_id))}".rstrip("/")

@@ -2,6 +2,7 @@
 
     publish    plan -> complete every file -> decide -> `_SUCCESS` -> remove files of before
                -> no plan
+               a job that is known to have lost its place to another completes no file
     take back  decide -> plan says so -> abort or remove every file -> no plan
 
 What is decided stands in the destination's head (`heads/deciding.py`), and is read before any step
@@ -149,18 +150,25 @@ def publish(
             f"`omidpy committers plan rollback {plan.address}`",
             plan=plan.address,
         )
-    was_there = is_resumed and _is_committed(store, plan)
-    files = () if was_there else plan.files
+    at_first = seen or _first_look(store, plan, is_resumed=is_resumed)
+    was_there = is_resumed and _is_committed(store, plan, at_first)
     kept = standing or Standing(store, plan)
-    looks = [] if seen is None else [seen]
+    looks = [] if at_first is None or is_resumed else [at_first]
     # A store that keeps conditions refuses to replace a head that is another one by then, however
     # long ago it was read; of others nobody knows, and there it is read at the last moment.
     beside = None
-    if seen is None and not is_resumed and store.is_strict:
+    if not looks and not is_resumed and store.is_strict:
         beside = lambda: looks.append(read(store, plan.folder))  # noqa: E731 - of one place
-    failures = each(
-        store, files, lambda one: complete(store, plan, one, kept), progress, beside=beside
-    )
+    lost = None
+    if at_first is not None and not was_there:
+        lost = deciding.lost_already(store, plan, at_first.head)
+    if lost is not None:
+        failures: list[CommitterError] = [lost]
+    else:
+        files = () if was_there else plan.files
+        failures = each(
+            store, files, lambda one: complete(store, plan, one, kept), progress, beside=beside
+        )
     if not failures and not was_there:
         try:
             decision = deciding.commit(store, plan, next(iter(looks), None))
@@ -383,13 +391,31 @@ def _uploads(plan: Plan) -> frozenset[tuple[str, str]]:
     return frozenset((one.key, one.upload_id) for one in plan.files)
 
 
-def _is_committed(store: ObjectStore, plan: Plan) -> bool:
-    """Say whether it is decided that a job is committed.
+def _first_look(store: ObjectStore, plan: Plan, *, is_resumed: bool) -> Seen | None:
+    """Read the head before any file, where that takes the place of another request; else None.
+
+    Who resumes a job asks how it was decided; and a store that keeps conditions may be asked at any
+    time what it is to replace, also before a job that may have lost its place begins with its
+    files.
+    """
+    if is_resumed:
+        return read(store, plan.folder)
+    if not plan.must_be_first or not store.is_strict:
+        return None
+    try:
+        return read(store, plan.folder)
+    except CommitterError:
+        return None  # it is read again beside the files
+
+
+def _is_committed(store: ObjectStore, plan: Plan, seen: Seen | None = None) -> bool:
+    """Say whether it is decided that a job is committed, by a head that was read, or the newest.
 
     Raises:
         CommitterError: It is decided that it is not.
     """
-    entry = deciding.outcome_of(store, plan)
+    head = (seen or read(store, plan.folder)).head
+    entry = head.of(plan.job_id, plan.run, plan.created_ms)
     if entry is None:
         # Before there were heads, `_SUCCESS` was the decision.
         return _is_published(store, plan)

@@ -231,6 +231,7 @@ def test_an_unreadable_list_is_said_and_removes_nothing(
     [
         ({}, 8),
         ({"conflict": "fail"}, 9),
+        ({"conflict": "fail", "scope": "partitions"}, 9),
         ({"conflict": "replace"}, 9),
         ({"conflict": "replace", "scope": "partitions"}, 9),
         ({"inline_bytes": 0}, 14),

@@ -9,6 +9,7 @@ import itertools
 import json
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
@@ -22,6 +23,7 @@ from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.publishing import ending
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
+from omidpy.storage.memory import MemoryStore
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.fake import Objects
 from tests.machines.s3.jobs import (
@@ -194,6 +196,166 @@ def test_of_two_jobs_that_must_be_the_first_one_is(
     with pytest.raises(CommitterError, match="since this one began"):
         second.commit()
     assert visible(store) == ["p=1/b"]
+
+
+FIRST: list[dict[str, Any]] = [
+    {},
+    {"inline_bytes": 0},
+    {"scope": "partitions", "inline_bytes": 0},
+    {"committer": "partitioned"},
+    {"committer": "magic"},
+]
+
+
+@pytest.mark.parametrize("part", ["", "plan.json"])
+@pytest.mark.parametrize("options", FIRST, ids=str)
+def test_who_has_lost_its_place_is_told_before_it_touches_a_file(
+    store: ObjectStore, options: dict[str, Any], part: str
+) -> None:
+    """It completed them all, and then removed them: readers of the folder saw both."""
+    second = begun("p=1/a", "p=1/c", conflict="fail", **options)
+    first = begun("p=1/b")
+    if part:
+        before_put(second, part, first.commit)
+    else:
+        first.commit()
+    touched = touched_by(store_of(second))
+    with pytest.raises(CommitterError, match=r"nothing of it is visible.*since this one began"):
+        second.commit()
+    assert touched == []
+    assert visible(store) == ["p=1/b"]
+    assert looking.planned_jobs(store, OUT) == []
+    assert list(store.uploads(OUT)) == []
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+@pytest.mark.parametrize("options", FIRST[:3], ids=str)
+def test_who_resumes_a_job_that_has_lost_its_place_touches_no_file(
+    store: ObjectStore,
+    options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_strict: bool,
+) -> None:
+    """On any store, since the head is asked first whether the job is committed; nothing goes."""
+    monkeypatch.setattr(ObjectStore, "is_strict", is_strict)
+    dead = begun("p=1/a", "p=1/c", conflict="fail", **options)
+    Death(0, is_answered=True).watch(store_of(dead))
+    with pytest.raises(Died):
+        dead.commit()
+    run("p=1/b")
+    uploads = list(store.uploads(OUT))
+    operator = ObjectStore()
+    touched = touched_by(operator)
+    with pytest.raises(CommitterError, match=r"since this one began.*plan rollback"):
+        resume(operator, dead)
+    assert touched == []
+    assert looking.planned_jobs(store, OUT) == [dead.id]
+    assert list(store.uploads(OUT)) == uploads
+    take_back(store, dead)
+    assert visible(store) == ["p=1/b"]
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_job_kept_as_an_operation_that_has_lost_its_place_touches_no_file(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, *, is_strict: bool
+) -> None:
+    """Its steps ask the head before they begin, whichever store it is, and take the job back."""
+    monkeypatch.setattr(ObjectStore, "is_strict", is_strict)
+    job = begun("p=1/a", conflict="fail", store=MemoryStore())
+    run("p=1/b")
+    touched = touched_by(store_of(job))
+    with pytest.raises(CommitterError, match=r"taken back.*since this one began"):
+        job.commit()
+    assert touched == []
+    assert visible(store) == ["p=1/b"]
+    assert looking.planned_jobs(store, OUT) == []
+
+
+@pytest.mark.parametrize("part", ["/a-", "_SUCCESS"])
+@pytest.mark.parametrize("scope", ["folder", "partitions"])
+def test_who_was_the_first_is_finished_although_others_came_behind(
+    store: ObjectStore, scope: str, part: str
+) -> None:
+    """Its driver died, or stood still while another finished its job; then a third was added."""
+
+    def happen() -> None:
+        if part == "_SUCCESS":
+            raise Died
+        resume(ObjectStore(), job)
+        run("p=1/b")
+
+    job = begun("p=1/a", conflict="fail", scope=scope)
+    before_put(job, part, happen)
+    if part == "_SUCCESS":
+        with pytest.raises(Died):
+            job.commit()
+        run("p=1/b")
+        resume(store, job)
+    else:
+        job.commit()
+    assert visible(store) == ["p=1/a", "p=1/b"]
+    assert looking.planned_jobs(store, OUT) == []
+
+
+@pytest.mark.parametrize("is_sole_in_partitions", [False, True])
+def test_an_early_look_speaks_only_of_runs_that_can_be_nothing_but_refused(
+    store: ObjectStore, *, is_sole_in_partitions: bool
+) -> None:
+    """One that is decided, or may have been and is forgotten, is for the decision."""
+    run("p=1/b")
+    head = looking.read(store, OUT).head
+    files = (PendingFile("out/p=1/a", 1, data=b"a", stamp="one"),)
+    plan = Plan(
+        "job_00001",
+        "omidpy",
+        OUT,
+        files,
+        is_sole=not is_sole_in_partitions,
+        is_sole_in_partitions=is_sole_in_partitions,
+        run="one",
+        created_ms=5,
+    )
+    assert deciding.lost_already(store, plan, head) is not None
+    assert deciding.lost_already(store, replace(plan, epoch=1), head) is None
+    assert deciding.lost_already(store, plan, replace(head, forgotten_ms=5)) is None
+    for outcome in ("committed", "rolled back"):
+        decided = head.with_entry("job_00001", "one", outcome, 5)
+        assert deciding.lost_already(store, plan, decided) is None
+    assert deciding.lost_already(store, replace(plan, run="other"), decided) is not None
+
+
+def test_an_early_look_lists_nothing_for_partitions_that_no_job_has_written(
+    store: ObjectStore,
+) -> None:
+    """The decision lists once; and where a file was removed by hand, the store's word counts."""
+    other = run("p=2/b", "p=11/b")
+    job = begun("p=1/a", conflict="fail", scope="partitions")
+    sent: list[str] = []
+    store_of(job).before_request = sent.append
+    job.commit()
+    assert sent.count("ListObjectsV2") == 1
+    store.delete("lake", f"out/p=2/b-{other.id}")
+    run("p=2/c", conflict="fail", scope="partitions")
+    assert visible(store) == ["p=1/a", "p=11/b", "p=2/c"]
+
+
+def touched_by(store: ObjectStore) -> list[str]:
+    """Return what a process writes or completes from now on of what readers see."""
+    touched: list[str] = []
+
+    def note(params: dict[str, Any], **_: Any) -> None:
+        if is_data(params["url_path"]):
+            touched.append(params["url_path"])
+
+    for operation in ("PutObject", "CompleteMultipartUpload"):
+        store.client.meta.events.register(f"before-call.s3.{operation}", note)
+    return touched
+
+
+def is_data(path: str) -> bool:
+    """Say whether a request is about a file that readers see."""
+    return "/p=1/" in unquote(path) and "__magic" not in path
 
 
 def test_jobs_that_must_be_the_first_of_other_partitions_are_both(store: ObjectStore) -> None:
@@ -371,14 +533,15 @@ def test_a_store_without_conditions_is_told_of(
     assert "has no conditional writes" in caplog.text
 
 
+@pytest.mark.parametrize("conflict", ["append", "fail"])
 @pytest.mark.parametrize("is_strict", [True, False])
 def test_a_head_is_read_while_files_are_on_their_way_where_conditions_are_kept(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, *, is_strict: bool
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, conflict: str, *, is_strict: bool
 ) -> None:
     """Nobody waits for it then; and where nobody knows of conditions, it is as new as it can be."""
     del store
     monkeypatch.setattr(ObjectStore, "is_strict", is_strict)
-    job = begun("a", "b")
+    job = begun("a", "b", conflict=conflict)
     sent: list[str] = []
     store_of(job).before_request = sent.append
     job.commit()
@@ -510,3 +673,19 @@ def test_a_plan_of_before_there_were_heads_is_finished(store: ObjectStore) -> No
     ending.begin(store, plan)
     ending.resume(store, plan)
     assert visible(store) == ["a"]
+
+
+def test_a_sole_job_of_before_there_were_heads_is_finished_although_others_came_behind(
+    store: ObjectStore,
+) -> None:
+    """No head names it, and one names others; its `_SUCCESS` says that it was committed."""
+    one = PendingFile("out/a", 1, data=b"a", stamp="one")
+    plan = Plan("job_00001", "omidpy", OUT, (one,), is_sole=True, run="one")
+    ending.begin(store, plan)
+    stamps: Any = {"job_id": plan.job_id, "stamp": plan.run}
+    store.put("lake", one.key, b"a", **stamps)
+    run("b", success=False)
+    store.put("lake", "out/_SUCCESS", b"{}", **stamps)
+    ending.resume(store, plan)
+    assert visible(store) == ["a", "b"]
+    assert looking.planned_jobs(store, OUT) == []
