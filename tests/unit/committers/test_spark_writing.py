@@ -259,7 +259,7 @@ def test_the_driver_honours_what_its_tasks_have_read(
     path = f"file://{tmp_path}/out" if committer == "file" else "s3://b/f"
     given = {"path": path, "committer": committer}
     made: Any = _settings(given, SCHEMA, overwrite=False).committer()
-    done = []
+    done: list[Any] = []
     made.commit_job, made.cleanup_job = done.append, lambda: None
     message = TaskMessage(made.job_id, TaskId(0), ())
     settings = _settings(given, SCHEMA, overwrite=False)
