@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from omidpy.base.installation import install_hint
@@ -41,6 +41,8 @@ class PartitionedWriter:
         group_rows: int = GROUP_ROWS,
         most_rows: int = 0,
         timestamps: str = "",
+        group_bytes: int = 0,
+        field_ids: Mapping[tuple[str, ...], int] | None = None,
     ) -> None:
         """Write to an attempt's files.
 
@@ -53,6 +55,9 @@ class PartitionedWriter:
             most_rows: How many rows a file has at most; 0 for any number.
             timestamps: How Parquet stores them: INT96, TIMESTAMP_MICROS or TIMESTAMP_MILLIS; empty
                 as the columns have them.
+            group_bytes: How many bytes of rows, as they wait, make a row group; 0 for GROUP_BYTES.
+            field_ids: Ids of Parquet's by the path of a field, on which what is in a list is
+                `element`, and in a map `key` and `value`.
         """
         self._attempt = attempt
         self._names = tuple(partition_by)
@@ -61,6 +66,8 @@ class PartitionedWriter:
         self._group_rows = group_rows
         self._most_rows = most_rows
         self._timestamps = timestamps
+        self._group_bytes = group_bytes or GROUP_BYTES
+        self._field_ids = field_ids or {}
         self._files: OrderedDict[str, _ParquetFile] = OrderedDict()
         self._count = 0
         self.rows = 0
@@ -129,7 +136,12 @@ class PartitionedWriter:
         name = f"part-{self._attempt.id.task:05}-c{self._count:03}{ending}.parquet"
         self._count += 1
         made = _ParquetFile(
-            self._attempt.open(folder + name), self._compression, self._group_rows, self._timestamps
+            self._attempt.open(folder + name),
+            self._compression,
+            self._group_rows,
+            self._timestamps,
+            self._group_bytes,
+            self._field_ids,
         )
         self._files[folder] = made
         return made
@@ -139,12 +151,20 @@ class _ParquetFile:
     """One file, and the rows that wait for their row group."""
 
     def __init__(
-        self, file: TaskFile, compression: str, group_rows: int, timestamps: str = ""
+        self,
+        file: TaskFile,
+        compression: str,
+        group_rows: int,
+        timestamps: str,
+        group_bytes: int,
+        field_ids: Mapping[tuple[str, ...], int],
     ) -> None:
         self._file = file
         self._compression = compression
         self._group_rows = group_rows
         self._timestamps = timestamps
+        self._group_bytes = group_bytes
+        self._field_ids = field_ids
         self._writer: Any = None
         self._waiting: list[Any] = []
         self.rows = 0
@@ -156,7 +176,7 @@ class _ParquetFile:
         self.rows += table.num_rows
         self._waiting_rows += table.num_rows
         self.waiting_bytes += table.nbytes
-        if self._waiting_rows >= self._group_rows or self.waiting_bytes >= GROUP_BYTES:
+        if self._waiting_rows >= self._group_rows or self.waiting_bytes >= self._group_bytes:
             self.flush()
 
     def flush(self) -> None:
@@ -164,7 +184,10 @@ class _ParquetFile:
         try:
             table = pa.concat_tables(self._waiting)
             if self._writer is None:
-                self._writer = _new_writer(self._file, table, self._compression, self._timestamps)
+                schema = with_ids(table.schema, self._field_ids)
+                self._writer = _new_writer(
+                    self._file, table, schema, self._compression, self._timestamps
+                )
             self._writer.write_table(table, row_group_size=self._group_rows)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError) as error:
             raise UsageError(f"the table cannot be written as Parquet: {error}") from error
@@ -189,7 +212,7 @@ _TIMESTAMPS: Final[dict[str, dict[str, Any]]] = {
 """What pyarrow calls Spark's names."""
 
 
-def _new_writer(file: TaskFile, table: Any, compression: str, timestamps: str) -> Any:
+def _new_writer(file: TaskFile, table: Any, schema: Any, compression: str, timestamps: str) -> Any:
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
     dictionary, encodings = encodings_of(table)
@@ -202,13 +225,38 @@ def _new_writer(file: TaskFile, table: Any, compression: str, timestamps: str) -
         }
     return pq.ParquetWriter(
         file,
-        table.schema,
+        schema,
         compression=compression,
         use_dictionary=dictionary,
         column_encoding=encodings or None,
         write_statistics=True,
         **_TIMESTAMPS[timestamps],
     )
+
+
+def with_ids(schema: Any, ids: Mapping[tuple[str, ...], int]) -> Any:
+    """Return a schema whose fields have ids of Parquet's, by their paths."""
+    if not ids:
+        return schema
+    fields = [_with_id(field, (field.name,), ids) for field in schema]
+    return _pyarrow().schema(fields, schema.metadata)
+
+
+def _with_id(field: Any, path: tuple[str, ...], ids: Mapping[tuple[str, ...], int]) -> Any:
+    pa = _pyarrow()
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_with_id(one, (*path, one.name), ids) for one in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_with_id(kind.value_field, (*path, "element"), ids))
+    elif pa.types.is_map(kind):
+        key = _with_id(kind.key_field, (*path, "key"), ids)
+        kind = pa.map_(key, _with_id(kind.item_field, (*path, "value"), ids), kind.keys_sorted)
+    made = field.with_type(kind)
+    if path not in ids:
+        return made
+    said = {**(field.metadata or {}), b"PARQUET:field_id": str(ids[path]).encode()}
+    return made.with_metadata(said)
 
 
 def encodings_of(table: Any) -> tuple[list[str], dict[str, str]]:

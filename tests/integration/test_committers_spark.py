@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import itertools
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -222,6 +223,56 @@ def test_a_session_says_how_files_are_written(spark: SparkSession, bucket: Bucke
     assert sorted(one.metadata.num_rows for one in files) == [5, 10, 10]
     assert {one.metadata.row_group(0).column(0).compression for one in files} == {"ZSTD"}
     assert "timeUnit=milliseconds" in str(files[0].schema.column(1).logical_type)
+
+
+def test_a_session_says_what_parquet_and_hadoop_are_to_do(
+    spark: SparkSession, bucket: Bucket, tmp_path: Path
+) -> None:
+    """As Spark's own Parquet does: ids of columns, small row groups, and no `_SUCCESS`."""
+    from pyspark.sql.types import StructType
+
+    inner = StructType().add("x", "long", metadata={"parquet.field.id": 2})
+    schema = StructType().add("id", "long").add("s", inner, metadata={"parquet.field.id": 1})
+    given = spark.range(30_000, numPartitions=1).selectExpr("id", "named_struct('x', id) as s")
+    given = given.to(schema)
+    said = {
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.sql.parquet.writeLegacyFormat": "true",
+    }
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("parquet.block.size", "65536")
+    try:
+        for name, value in said.items():
+            spark.conf.set(name, value)
+        given.write.format(NAME).mode("append").save(f"s3://{bucket.name}/out")
+        given.write.parquet(str(tmp_path / "theirs"))
+        spark.conf.set("spark.sql.parquet.fieldId.write.enabled", "false")
+        marked = given.write.format(NAME).mode("append").option("success", "true")
+        marked.save(f"s3://{bucket.name}/marked")
+        hadoop.set("parquet.encryption.footer.key", "k1")
+        with pytest.raises(Exception, match=r"footer\.key asks for encrypted files"):
+            given.write.format(NAME).save(f"s3://{bucket.name}/secret")
+    finally:
+        for name in (*said, "spark.sql.parquet.fieldId.write.enabled"):
+            spark.conf.unset(name)
+        hadoop.unset("parquet.block.size")
+        hadoop.unset("parquet.encryption.footer.key")
+    (path,) = bucket.visible("out")
+    ours = pq.ParquetFile(io.BytesIO(bucket.get(f"out/{path}")))
+    assert ours.metadata.num_row_groups > 1
+    assert "out/_SUCCESS" not in bucket.keys("out/")
+    assert bucket.success("marked")["omidpy"]["rows"] == 30_000
+    (path,) = bucket.visible("marked")
+    marked_file = pq.ParquetFile(io.BytesIO(bucket.get(f"marked/{path}")))
+    assert not re.findall(r"field_id=\d", str(marked_file.schema))
+    assert not (tmp_path / "theirs/_SUCCESS").exists()
+    (theirs,) = (tmp_path / "theirs").glob("*.parquet")
+    fields = [
+        re.findall(r"field_id=(\d+) (\w+)", str(one))
+        for one in (ours.schema, pq.ParquetFile(theirs).schema)
+    ]
+    assert fields[0] == fields[1] == [("1", "s"), ("2", "x")]
+    assert bucket.keys("secret/") == []
 
 
 def test_what_users_type_works_or_names_the_option(spark: SparkSession, bucket: Bucket) -> None:

@@ -34,6 +34,7 @@ from omidpy.base.installation import install_hint
 from omidpy.committers.choice import OPTION_NAMES, committer
 from omidpy.committers.contents.reading import published
 from omidpy.committers.contents.state import PublishedState
+from omidpy.committers.hadoop.file_output import FileOutputCommitter
 from omidpy.committers.places import PLANS
 from omidpy.committers.protocol import Committer
 from omidpy.committers.s3 import S3Committer
@@ -55,6 +56,7 @@ try:
     from pyspark.sql.types import StructType
 
     from omidpy.committers.spark.reading import PublishedReader, columns
+    from omidpy.committers.spark.schemas import check_settings, field_ids
     from omidpy.committers.spark.writing import check_types, teach
 except ImportError as error:
     raise ConfigError(
@@ -95,6 +97,8 @@ class _Message(WriterCommitMessage):
     """Which batch of a stream, to its task."""
     is_dynamic: bool = False
     """Whether the session replaces partitions, and not the whole destination."""
+    marks_success: bool = True
+    """Whether the session wants `_SUCCESS`."""
 
 
 class ParquetSource(DataSource):
@@ -227,9 +231,18 @@ def _said(settings: _Settings, made: Committer, context: TaskContext) -> session
     """Return what the session asks of a write, where the options leave it open.
 
     Raises:
-        UsageError: The committer has no partitions to replace: all others would be removed.
+        UsageError: It asks for what is not done; or the committer has no partitions to replace:
+            all others would be removed.
     """
-    said = session.read(context.getLocalProperty)
+    closed = set()
+    if settings.compression is not None:
+        closed.add(session.CODEC)
+    if settings.is_dynamic is not None:
+        closed.add(session.OVERWRITE_MODE)
+    if "success" in settings.options:
+        closed |= {session.MARKS_SUCCESS, f"spark.hadoop.{session.MARKS_SUCCESS}"}
+    said = session.read(lambda name: None if name in closed else context.getLocalProperty(name))
+    check_settings(said, settings.schema)
     is_dynamic = said.is_dynamic if settings.is_dynamic is None else settings.is_dynamic
     # As Spark has it: without columns to partition by there is one part, which is everything.
     is_dynamic = is_dynamic and bool(settings.partition_by) and made.conflict == "replace"
@@ -262,6 +275,8 @@ def _write(
             most_open=settings.most_open,
             most_rows=said.most_records,
             timestamps=said.timestamps,
+            group_bytes=said.group_bytes,
+            field_ids=field_ids(settings.schema) if said.writes_field_ids else {},
         )
         for batch in batches:
             if batch.num_rows:
@@ -275,7 +290,7 @@ def _write(
         made.abort_task(attempt)
         raise
     _settler.settle()
-    return _Message(message, job_id, said.is_dynamic)
+    return _Message(message, job_id, said.is_dynamic, said.marks_success)
 
 
 def _unwrapped(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
@@ -309,6 +324,9 @@ class _BatchWriter(DataSourceArrowWriter):
         if any(isinstance(one, _Message) and one.is_dynamic for one in messages):
             assert isinstance(self._committer, S3Committer), "tasks of others were refused"
             self._committer.scope = "partitions"
+        if any(isinstance(one, _Message) and not one.marks_success for one in messages):
+            assert isinstance(self._committer, S3Committer | FileOutputCommitter), "there are two"
+            self._committer.marks_success = False
         self._committer.commit_job(_unwrapped(messages))
         self._committer.cleanup_job()
 

@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from omidpy.base.stages import described
+from omidpy.base.stages import described, told
 from omidpy.committers.s3 import INLINE_TASK_BYTES
+from omidpy.committers.spark.session import OF_HADOOP
 from omidpy.errors import UsageError
 
 _SAID: Final = "_omidpy_said"
@@ -119,7 +120,11 @@ def _saving(
         if chosen in _TO_FAIL:
             self.option("conflict", "fail")
             chosen = "append"
-        with described(self._df.sparkSession, f"omidpy: publish a frame at {path}"):
+        spark = self._df.sparkSession
+        with (
+            described(spark, f"omidpy: publish a frame at {path}"),
+            told(spark, _said_to_hadoop(spark)),
+        ):
             original(self, path, name, chosen)
 
     return _named(save, original)
@@ -155,6 +160,19 @@ def _most_task_bytes(frame: Any) -> int | None:
         found // 2**10,
     )
     return found
+
+
+def _said_to_hadoop(spark: Any) -> dict[str, str | None]:
+    """Return the settings of Hadoop's that mean something here, as Spark's own formats have them.
+
+    Tasks are told by Spark only those whose names begin with `spark`.
+    """
+    try:
+        found = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - it is nowhere else
+        return {name: found.get(name) for name in OF_HADOOP}
+    except Exception as error:  # noqa: BLE001 - whatever another Spark lacks, the write is as before
+        _log.debug("nobody knows the settings of Hadoop: %s", error)
+        return {}
 
 
 def _noting_option(original: Callable[..., Any]) -> Callable[..., Any]:

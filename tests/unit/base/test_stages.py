@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omidpy.base.stages import DESCRIPTION, GROUP, described
+from omidpy.base.stages import DESCRIPTION, GROUP, described, told
 
 
 class Context:
@@ -57,4 +57,15 @@ def test_what_the_user_said_stands() -> None:
 def test_a_session_without_a_context_runs_unnamed() -> None:
     """The work is done all the same."""
     with described(Connected(), "omidpy: this") as nothing:
+        assert nothing is None
+
+
+def test_tasks_are_told_words_within_a_block() -> None:
+    """Those that are set, and that the thread does not say itself."""
+    session = Session()
+    session.sparkContext.setLocalProperty("mine", "1")
+    with told(session, {"mine": "2", "theirs": "3", "nobody's": None}):
+        assert session.sparkContext.said == {"mine": "1", "theirs": "3"}
+    assert session.sparkContext.said == {"mine": "1", "theirs": None}
+    with told(Connected(), {"theirs": "3"}) as nothing:
         assert nothing is None

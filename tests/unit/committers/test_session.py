@@ -29,12 +29,46 @@ def test_a_session_is_read() -> None:
     assert session.read({session.MOST_RECORDS: "-1"}.get).most_records == 0
 
 
+def test_what_parquet_is_asked_for_is_read() -> None:
+    """What these mean depends on the columns."""
+    said = {
+        session.LEGACY_FORMAT: "TRUE",
+        session.FIELD_IDS: "False",
+        session.REBASE: "legacy",
+        session.REBASE_INT96: "LEGACY",
+    }
+    assert session.read(said.get) == SessionSettings(
+        is_legacy=True, writes_field_ids=False, rebases=True, rebases_int96=True
+    )
+    said = dict.fromkeys(said, "CORRECTED") | {session.LEGACY_FORMAT: "false"}
+    assert session.read(said.get) == SessionSettings()
+
+
+@pytest.mark.parametrize("prefix", ["", "spark.hadoop."])
+def test_settings_of_hadoop_have_two_names(prefix: str) -> None:
+    """Spark takes them behind `spark.hadoop.`, and keeps them without."""
+    said = {prefix + session.MARKS_SUCCESS: " False", prefix + session.GROUP_BYTES: "1048576 "}
+    assert session.read(said.get) == SessionSettings(marks_success=False, group_bytes=2**20)
+    assert session.read({prefix + session.MARKS_SUCCESS: "true"}.get) == SessionSettings()
+    for name in session.KEYS:
+        with pytest.raises(UsageError, match=f"{name} asks for encrypted files"):
+            session.read({prefix + name: "k1"}.get)
+
+
+def test_what_hadoop_itself_has_wins_over_what_the_session_began_with() -> None:
+    """The first is what Spark's own formats go by."""
+    said = {session.GROUP_BYTES: "7", f"spark.hadoop.{session.GROUP_BYTES}": "8"}
+    assert session.read(said.get).group_bytes == 7
+
+
 @pytest.mark.parametrize(
     "said",
     [
         {session.OVERWRITE_MODE: "other"},
         {session.CODEC: "lzo"},
         {session.TIMESTAMPS: "seconds"},
+        {session.GROUP_BYTES: "128m"},
+        {session.GROUP_BYTES: "0"},
     ],
 )
 def test_what_a_session_asks_and_nobody_does_is_refused_by_name(said: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ The writer here stands for Spark's, whose Java notes the same; a real one is ask
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,8 +22,11 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from omidpy.committers.spark.source import NAME, _settings
+from omidpy.base.stages import DESCRIPTION
+from omidpy.committers.spark.session import GROUP_BYTES
+from omidpy.committers.spark.source import NAME, _BatchWriter, _Message, _settings
 from omidpy.committers.spark.writing import teach
+from omidpy.committers.values import TaskId, TaskMessage
 from omidpy.errors import UsageError
 
 SCHEMA = StructType().add("id", LongType()).add("year", LongType())
@@ -215,3 +219,51 @@ def test_what_a_user_has_said_of_messages_stands(name: str) -> None:
         one = said or writer(tasks=1024).format(NAME)
         one.save("s3://b/f", **({} if said else {name: "7"}))
         assert [text for key, text in one.told.items() if "option inline" in key] == ["7"]
+
+
+def test_tasks_are_told_what_hadoop_is_told() -> None:
+    """Spark tells them only of names that begin with its own; a frame's thread is as before."""
+    said: dict[str, str | None] = {}
+    heard: list[dict[str, str | None]] = []
+
+    class Configuration:
+        """Hadoop's, which has more in it than means anything here."""
+
+        def newHadoopConf(self) -> Configuration:  # noqa: N802 - Java's
+            """Return itself."""
+            return self
+
+        def get(self, name: str) -> str | None:
+            """Return what is set."""
+            return {GROUP_BYTES: "7", "fs.s3a.endpoint": "there"}.get(name)
+
+    one = writer()
+    spark = SimpleNamespace(
+        _jsparkSession=SimpleNamespace(sessionState=Configuration),
+        sparkContext=SimpleNamespace(getLocalProperty=said.get, setLocalProperty=said.__setitem__),
+    )
+    one._df.sparkSession = spark
+    one.mode = lambda _: heard.append(dict(said))
+    one.format(NAME).save("s3://b/f")
+    assert heard[-1].pop(DESCRIPTION)
+    assert heard[-1] == {GROUP_BYTES: "7"}
+    assert set(said.values()) == {None}
+
+
+@pytest.mark.parametrize("committer", ["omidpy", "file"])
+@pytest.mark.parametrize("marks_success", [True, False])
+def test_the_driver_honours_what_its_tasks_have_read(
+    tmp_path: Path, committer: str, *, marks_success: bool
+) -> None:
+    """Whether there is `_SUCCESS`, nobody else tells it."""
+    path = f"file://{tmp_path}/out" if committer == "file" else "s3://b/f"
+    given = {"path": path, "committer": committer}
+    made: Any = _settings(given, SCHEMA, overwrite=False).committer()
+    done: list[Any] = []
+    made.commit_job, made.cleanup_job = done.append, lambda: None
+    message = TaskMessage(made.job_id, TaskId(0), ())
+    settings = _settings(given, SCHEMA, overwrite=False)
+    one = _BatchWriter(settings, made)
+    one.commit([_Message(message), _Message(message, marks_success=marks_success)])
+    assert done == [[message, message]]
+    assert made.marks_success is marks_success

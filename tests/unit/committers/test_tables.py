@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -245,3 +246,60 @@ def test_a_file_that_is_full_ends() -> None:
         for path, file in world.attempt.files.items()
     ]
     assert sorted(found) == [("p=1", [1, 2]), ("p=1", [3, 5]), ("p=1", [6]), ("p=2", [4])]
+
+
+@pytest.mark.parametrize(("size", "groups"), [(16, 5), (0, 1)])
+def test_a_row_group_is_as_large_as_asked(size: int, groups: int) -> None:
+    """In bytes of rows that wait."""
+    world = World()
+    writer = PartitionedWriter(world.attempt, group_bytes=size)
+    for at in range(10):
+        writer.write(pa.table({"a": [at]}))
+    writer.close()
+    (file,) = world.attempt.files.values()
+    assert pq.read_metadata(io.BytesIO(file.data)).num_row_groups == groups  # type: ignore[attr-defined]  # `Kept` has it
+
+
+def test_fields_have_their_ids_at_any_depth() -> None:
+    """And no others; rows, and what a schema says besides, are as they were."""
+    inner = pa.struct([pa.field("x", pa.int64(), metadata={b"k": b"v"}), ("y", pa.int64())])
+    schema = pa.schema(
+        [
+            ("p", pa.int64()),
+            ("a.b", pa.int64()),
+            ("s", inner),
+            ("l", pa.list_(inner)),
+            ("m", pa.map_(pa.string(), inner)),
+        ],
+        metadata={b"whose": b"mine"},
+    )
+    value = {"x": 1, "y": 2}
+    row = {"a.b": 7, "s": value, "l": [value], "m": [("k", value)]}
+    world = World()
+    ids = {("a.b",): 1, ("s",): 2, ("s", "x"): 3, ("l", "element", "x"): 4, ("m", "value", "y"): 5}
+    writer = PartitionedWriter(world.attempt, partition_by=["p"], field_ids=ids)
+    for _ in range(2):
+        writer.write(pa.Table.from_pylist([{"p": 1, **row}], schema))
+    writer.close()
+    (file,) = world.attempt.files.values()
+    read = pq.ParquetFile(io.BytesIO(file.data))  # type: ignore[attr-defined]  # `Kept` has it
+    assert read.read().to_pylist() == [row, row]
+    stored = str(read.schema)
+    found = {name: number for number, name in re.findall(r"field_id=(\d+) ([\w.]+)", stored)}
+    assert sorted(re.findall(r"field_id=(\d+)", stored)) == ["1", "2", "3", "4", "5"]
+    assert (found["a.b"], found["s"]) == ("1", "2")
+    assert read.schema_arrow.field("s").type.field("x").metadata[b"k"] == b"v"
+    assert read.schema_arrow.metadata[b"whose"] == b"mine"
+
+
+@pytest.mark.parametrize("precision", [9, 18, 38])
+def test_decimals_are_stored_as_sparks_legacy_format_has_them(precision: int) -> None:
+    """So that nobody is refused who asks for it: as few bytes as they need, of fixed length."""
+    world = World()
+    writer = PartitionedWriter(world.attempt)
+    writer.write(pa.table({"d": pa.array([1], pa.decimal128(precision, 0))}))
+    writer.close()
+    (file,) = world.attempt.files.values()
+    column = pq.ParquetFile(io.BytesIO(file.data)).schema.column(0)  # type: ignore[attr-defined]  # `Kept` has it
+    length = {9: 4, 18: 8, 38: 16}[precision]
+    assert (column.physical_type, column.length) == ("FIXED_LEN_BYTE_ARRAY", length)
