@@ -19,8 +19,8 @@ They order by their bytes as they do as values, which is what a key of them need
 All moments are `datetime` with a time zone: UTC when read.  None ever encodes to nothing, which is
 Phoenix's NULL, and in this format a delete.  Arrays are not held.
 
-The DataFrame source finds a codec as `omidpy.phoenix.types:BIGINT`; all but DECIMAL have an Arrow
-type, those of moments without a time zone.
+The DataFrame source finds a codec as `omidpy.phoenix.types:BIGINT`.  Arrow has a type for each, for
+those of moments without a time zone; for DECIMAL where it has sizes, as DECIMAL(10,2).
 
 Source: Phoenix 5.2.1 (`org.apache.phoenix.schema.types`).
 """
@@ -356,7 +356,8 @@ def _decimal(length: int, digits: int) -> PhoenixType:
             raise UsageError(f"{value} does not fit in DECIMAL({length},{digits})")
         return data
 
-    inner = _PhoenixCodec(f"DECIMAL({length},{digits})", encode, plain.decode, plain.arrow_type)
+    arrow = f"{plain.arrow_type}({length}, {digits})"
+    inner = _PhoenixCodec(f"DECIMAL({length},{digits})", encode, plain.decode, arrow)
     return replace(_BY_CODE[_DECIMAL], codec=inner)
 
 

@@ -258,7 +258,17 @@ class _Columns:
     def _values(self, name: str, codec: Codec[Any]) -> list[Any]:
         column = self._batch.column(name)
         expected = type_of(self._arrow, codec)
-        if column.type != expected:
+        types = self._arrow.types
+        if types.is_decimal(expected):
+            # The codec takes these as they are, and says which value does not fit; a cast would
+            # round floating numbers, which have digits that nobody wrote.
+            known = (types.is_decimal, types.is_integer, types.is_null)
+            if not any(is_one(column.type) for is_one in known):
+                raise UsageError(
+                    f"the column {name!r} is of type {column.type}, and {codec.name} stores "
+                    f"{expected}; cast it"
+                )
+        elif column.type != expected:
             try:
                 column = column.cast(expected)
             except (self._arrow.ArrowInvalid, self._arrow.ArrowNotImplementedError) as error:
