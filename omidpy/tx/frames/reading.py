@@ -28,6 +28,7 @@ SeenRow: TypeAlias = tuple[bytes, Mapping[bytes, Any]]
 """A row key, and `family:qualifier` -> value; with `_commit_ts` -> (value, commit_ts)."""
 
 _NO_SIZES: Final = "decimal128"
+_MOMENT: Final = "timestamp[us, tz=UTC]"
 _DECIMAL: Final = re.compile(r"decimal128\((\d+), ?(\d+)\)")
 _ARRAYS: Final = {INT64: "q", INT32: "i", INT16: "h", FLOAT64: "d", FLOAT32: "f"}
 """How Python's arrays call numbers that are a codec's bytes, the other way round."""
@@ -73,6 +74,8 @@ def type_of(arrow: Any, codec: Codec[Any]) -> Any:
     try:
         if sizes is not None:
             return arrow.decimal128(int(sizes[1]), int(sizes[2]))
+        if codec.arrow_type == _MOMENT:
+            return arrow.timestamp("us", "UTC")
         return arrow.type_for_alias(codec.arrow_type)
     except ValueError as error:
         if codec.arrow_type == _NO_SIZES:

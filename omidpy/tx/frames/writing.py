@@ -258,17 +258,9 @@ class _Columns:
     def _values(self, name: str, codec: Codec[Any]) -> list[Any]:
         column = self._batch.column(name)
         expected = type_of(self._arrow, codec)
-        types = self._arrow.types
-        if types.is_decimal(expected):
-            # The codec takes these as they are, and says which value does not fit; a cast would
-            # round floating numbers, which have digits that nobody wrote.
-            known = (types.is_decimal, types.is_integer, types.is_null)
-            if not any(is_one(column.type) for is_one in known):
-                raise UsageError(
-                    f"the column {name!r} is of type {column.type}, and {codec.name} stores "
-                    f"{expected}; cast it"
-                )
-        elif column.type != expected:
+        _check_kind(self._arrow.types, name, column.type, codec, expected)
+        # A codec takes decimals as they are, and says which one does not fit.
+        if column.type != expected and not self._arrow.types.is_decimal(expected):
             try:
                 column = column.cast(expected)
             except (self._arrow.ArrowInvalid, self._arrow.ArrowNotImplementedError) as error:
@@ -278,6 +270,24 @@ class _Columns:
                 ) from error
         found: list[Any] = column.to_pylist()
         return found
+
+
+def _check_kind(types: Any, name: str, found: Any, codec: Codec[Any], expected: Any) -> None:
+    """Refuse a column that a cast would make up: digits that nobody wrote, or a time zone.
+
+    Raises:
+        UsageError: it names the column.
+    """
+    if types.is_decimal(expected):
+        is_one = types.is_decimal(found) or types.is_integer(found)
+    elif types.is_timestamp(expected) and expected.tz is not None:
+        is_one = types.is_timestamp(found) and found.tz is not None
+    else:
+        return
+    if not is_one and not types.is_null(found):
+        raise UsageError(
+            f"the column {name!r} is of type {found}, and {codec.name} stores {expected}; cast it"
+        )
 
 
 def check_names(shape: Shape, names: Sequence[str]) -> None:
