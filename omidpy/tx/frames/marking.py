@@ -54,7 +54,7 @@ class Marking:
         where = "" if row is None else f" of the row {row[:60]!r}"
         raise UsageError(
             f"table {self._table!r} is Phoenix's, whose queries would miss rows without their "
-            f"empty column, and with several families nobody knows which one has it{where}; give "
+            f"empty column, and of its families nothing says which one has it{where}; give "
             "the frame a column of texts 'x' for it, as columns={'_0': ('FAMILY:_0', 'string')}, "
             "FAMILY being that of the table's first column behind its key, or write by "
             "omidpy.phoenix.table(tm, NAME).put"
