@@ -49,7 +49,8 @@ class Codec(Generic[T]):
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
     arrow_type: str
-    """The name of the Arrow type of a column of such values, as `pyarrow.type_for_alias` has it."""
+    """The name of the Arrow type of a column of such values, as `pyarrow.type_for_alias` has it; or
+    `decimal128(DIGITS, SCALE)`; or `timestamp[us, tz=UTC]`."""
 
     def __repr__(self) -> str:
         return f"codec.{self.name}"

@@ -345,7 +345,7 @@ class Catalog:
             )
         settings = {family.name: family.attributes for family in schema.families}
         return TableLayout(
-            schema.name, families, level, settings, may_have_indexes=may_have_indexes(schema)
+            schema.name, families, level, settings, is_phoenixs=may_have_indexes(schema)
         )
 
 

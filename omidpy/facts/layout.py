@@ -24,8 +24,9 @@ class TableLayout:
     """`cell` or `row`."""
     settings: Mapping[bytes, Mapping[str, str]] = field(default_factory=dict, compare=False)
     """The attributes of every family, as HBase calls them."""
-    may_have_indexes: bool = False
-    """Whether Apache Phoenix may keep indexes of it, which must be looked at before a write."""
+    is_phoenixs: bool = False
+    """Whether Apache Phoenix writes it, too, and may keep indexes of it, which must be looked at
+    before a write."""
 
     def conflict_id(self, row: bytes, family: bytes, qualifier: bytes) -> CellId:
         """Return what the oracle compares for a write to this cell."""

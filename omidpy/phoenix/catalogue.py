@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from omidpy.base.schema.phoenix import EMPTY_COLUMN
 from omidpy.errors import ConfigError, NoSuchTable, UsageError
 from omidpy.model import KeyRange
 from omidpy.phoenix.keys import KeyColumn, RowKey
@@ -131,7 +132,7 @@ def describe(store: Store, name: str, *, without: Collection[str] = ()) -> Descr
         f"{schema}:{table}" if is_mapped else name,
         RowKey(tuple(column for _, column in sorted(keys, key=lambda one: one[0])), buckets),
         tuple(columns),
-        (families[0] if families else default) + b":_0",
+        (families[0] if families else default) + b":" + EMPTY_COLUMN,
         is_whole=not without,
     )
 

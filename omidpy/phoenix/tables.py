@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
+from omidpy.base.schema.phoenix import EMPTY_VALUE
 from omidpy.errors import CorruptCell, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.phoenix.catalogue import Column, Described, describe
 from omidpy.phoenix.types import UNREADABLE
 from omidpy.tx.table import TransactionalTable
-
-MARKER: Final = b"x"
 
 Row: TypeAlias = dict[str, Any]
 Key: TypeAlias = Any
@@ -141,7 +140,7 @@ class PhoenixTable:
         if unknown := sorted(set(row) - set(self.key) - set(self.columns)):
             raise UsageError(f"table {self.name} has no column {', '.join(unknown)}")
         key = self._row_key.encode(row)
-        cells = {self._marker: MARKER}
+        cells = {self._marker: EMPTY_VALUE}
         nulls = []
         for name, value in row.items():
             if (column := self._by_name.get(name)) is None:

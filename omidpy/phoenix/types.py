@@ -19,8 +19,8 @@ They order by their bytes as they do as values, which is what a key of them need
 All moments are `datetime` with a time zone: UTC when read.  None ever encodes to nothing, which is
 Phoenix's NULL, and in this format a delete.  Arrays are not held.
 
-The DataFrame source finds a codec as `omidpy.phoenix.types:BIGINT`; all but DECIMAL have an Arrow
-type, those of moments without a time zone.
+The DataFrame source finds a codec as `omidpy.phoenix.types:BIGINT`.  Arrow has a type for each, for
+DECIMAL where it has sizes, as DECIMAL(10,2); that of moments is Spark's, microseconds in UTC.
 
 Source: Phoenix 5.2.1 (`org.apache.phoenix.schema.types`).
 """
@@ -280,8 +280,8 @@ def _moment(name: str, number: PhoenixType, *, has_nanos: bool) -> PhoenixType:
         whole: int = inner.decode(data)
         return _EPOCH + whole * _MS + timedelta(microseconds=nanos // 1000)
 
-    arrow = "timestamp[us]" if has_nanos else "timestamp[ms]"
-    return _type(name, datetime, encode, decode, arrow, 12 if has_nanos else 8)
+    width = 12 if has_nanos else 8
+    return _type(name, datetime, encode, decode, "timestamp[us, tz=UTC]", width)
 
 
 _CHAR, _BINARY, _DECIMAL = 1, -2, 3
@@ -356,7 +356,8 @@ def _decimal(length: int, digits: int) -> PhoenixType:
             raise UsageError(f"{value} does not fit in DECIMAL({length},{digits})")
         return data
 
-    inner = _PhoenixCodec(f"DECIMAL({length},{digits})", encode, plain.decode, plain.arrow_type)
+    arrow = f"{plain.arrow_type}({length}, {digits})"
+    inner = _PhoenixCodec(f"DECIMAL({length},{digits})", encode, plain.decode, arrow)
     return replace(_BY_CODE[_DECIMAL], codec=inner)
 
 

@@ -16,6 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
 import omidpy
@@ -353,6 +354,12 @@ def test_what_phoenix_writes_without_transactions_is_not_adopted(
 # -- beside each other -----------------------------------------------------------------------------
 
 
+FRAME: Final[Any] = {
+    "N": ("0:N", phoenixs.codec("BIGINT")),
+    "V": ("0:V", phoenixs.codec("VARCHAR")),
+}
+
+
 class Beside:
     """A table with an index, read by both in every way."""
 
@@ -378,6 +385,10 @@ class Beside:
             for key in expected:
                 assert self.typed.get(tx, key) is not None
             assert self.typed.get(tx, "nobody") is None
+        # A row without a value is one of the frame by its marker.
+        columns = {**FRAME, "mark": ("0:_0", "string")}
+        frame = self.tm.scan_arrow(name, columns=columns, key={"K": "string"}).read_all()
+        assert [[row["K"], row["N"], row["V"]] for row in frame.to_pylist()] == rows
 
 
 def test_both_read_what_both_write(
@@ -418,7 +429,10 @@ def test_both_read_what_both_write(
     sql.execute(f"DELETE FROM {table} WHERE K = 'c'")
     sql.execute(f"UPSERT INTO {table} (K, N) VALUES ('a', NULL)")
     sql.commit()
-    beside.agree({"a": (None, None)})
+    # Frames, too: rows of which SQL finds each, whatever it reads of them.
+    frame = pa.table({"K": ["f", "g"], "N": [7, None], "V": pa.nulls(2)})
+    tm.write_arrow(table, frame, columns=FRAME, key={"K": "string"})
+    beside.agree({"a": (None, None), "f": (7, None), "g": (None, None)})
     before.rollback()
 
 

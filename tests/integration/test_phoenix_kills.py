@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,16 +37,15 @@ ROUND_S = 8.0
 NO_GRACES = ("--grace", "0s", "--invalidation-grace", "0s", "--retention", "0s", "--wait")
 
 
-@pytest.fixture
-def movers(phoenix: Phoenix) -> Iterator[Mortals]:
-    """Run them on accounts that SQL has made."""
+def movers(phoenix: Phoenix) -> Mortals:
+    """Let both kinds work on accounts that SQL makes."""
     columns = "K VARCHAR PRIMARY KEY, N BIGINT"
     phoenix.sql.execute(f"CREATE TABLE {TABLE} ({columns}) {TRANSACTIONAL}")
     for number in range(ACCOUNTS):
         phoenix.sql.execute(f"UPSERT INTO {TABLE} VALUES ('a{number:03}', {BALANCE})")
     cli(phoenix, "table", "adopt", TABLE, "--apply")
     size = str(ACCOUNTS)
-    with Mortals(
+    return Mortals(
         phoenix,
         in_sql=lambda connection, seed: connection.transfers(
             TABLE, accounts=ACCOUNTS, times=20, seed=seed
@@ -56,8 +54,7 @@ def movers(phoenix: Phoenix) -> Iterator[Mortals]:
             "tests.machines.phoenix_transfers",
             *(phoenix.url, phoenix.address, TABLE, size, str(seed)),
         ),
-    ) as running:
-        yield running
+    )
 
 
 def cli(phoenix: Phoenix, *words: str) -> None:
@@ -78,16 +75,16 @@ def balances(phoenix: Phoenix) -> dict[str, int]:
 
 
 def test_nothing_is_lost_while_both_kinds_of_client_are_killed(
-    phoenix: Phoenix, movers: Mortals, tmp_path: Path
+    phoenix: Phoenix, tmp_path: Path
 ) -> None:
     """Under our oracle and under Omid's, compacted by us and by HBase, and split."""
     chance = random.Random(41)
-    with JavaDriver(zookeeper=phoenix.hbase.zookeeper) as java:
+    with JavaDriver(zookeeper=phoenix.hbase.zookeeper) as java, movers(phoenix) as mortals:
         for number in range(ROUNDS):
             deadline_s = time.monotonic() + ROUND_S
             while time.monotonic() < deadline_s:
                 time.sleep(chance.uniform(0.5, 2.0))
-                movers.kill(chance)
+                mortals.kill(chance)
             balances(phoenix)
             if number % 4 == 2:
                 phoenix.serve_omids(tmp_path / f"omid-{number}")
@@ -103,11 +100,10 @@ def test_nothing_is_lost_while_both_kinds_of_client_are_killed(
                 java.call("admin.major_compact", table=TABLE)
             with contextlib.suppress(OmidError, JavaError):
                 balances(phoenix)
-    movers.close()
-    found = balances(phoenix)
-    assert found == dict(phoenix.sql.query(f"SELECT K, N FROM {TABLE}"))
-    assert movers.moved > ROUNDS
-    assert movers.committed > ROUNDS
+        mortals.close()
+        found = balances(phoenix)
+        assert found == dict(phoenix.sql.query(f"SELECT K, N FROM {TABLE}"))
+        mortals.check(least=ROUNDS)
     assert set(found.values()) != {BALANCE}
 
 

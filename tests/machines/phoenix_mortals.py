@@ -2,12 +2,13 @@
 
 with Mortals(phoenix, in_sql=..., in_python=...) as mortals:
     mortals.kill(chance)
-mortals.committed, mortals.moved
+mortals.check(least=10)
 """
 
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -29,7 +30,9 @@ class Mortals:
     Attributes:
         committed: What those in SQL have committed.
         moved: Lines that those in Python have printed, one for each commit.
-        problems: What those in SQL failed of, beside being killed.
+        killed_in_sql: How many of those in SQL were killed, each after it had committed something.
+        killed_in_python: The same of those in Python.
+        problems: What they failed of, beside being killed.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Mortals:
         self._is_over = threading.Event()
         self.committed = 0
         self.moved = 0
+        self.killed_in_sql = 0
+        self.killed_in_python = 0
         self.problems: list[str] = []
         self._committed_before = 0
         self._moved_before = 0
@@ -66,20 +71,38 @@ class Mortals:
         """Return itself."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
+        """Close it; what fails beside them tells of them."""
         self.close()
+        if error is not None:
+            error.add_note(str(self))
+
+    def __str__(self) -> str:
+        return (
+            f"in SQL {self.committed} commits and {self.killed_in_sql} killed, in Python "
+            f"{self.moved} and {self.killed_in_python}; problems: {self.problems or 'none'}"
+        )
+
+    def check(self, *, least: int) -> None:
+        """Fail unless programs of both kinds have worked, and were killed."""
+        assert self.committed > least, self
+        assert self.moved > least, self
+        assert self.killed_in_sql > 0, self
+        assert self.killed_in_python > 0, self
 
     def kill(self, chance: random.Random) -> None:
         """Kill one of them as `kill -9` does, and let another take its place.
 
-        Who has committed nothing yet is spared: on a busy machine nobody would ever begin.
+        Who has committed nothing yet is spared: on a busy machine nobody would ever begin.  Who has
+        ended already is not counted.
         """
         if chance.random() < 0.5:
             if self.committed > self._committed_before:
                 self._committed_before = self.committed
+                self.killed_in_sql += self.sql.process.poll() is None
                 self.sql.kill()
         elif self.moved > self._moved_before:
+            self.killed_in_python += self._python.poll() is None
             self._end_python()
             self._start_python()
 
@@ -98,7 +121,9 @@ class Mortals:
                 connection = self.sql.open()
                 while not self._is_over.is_set():
                     self.committed += self._in_sql(connection, next(self._seeds))
-            except JavaDied:
+            except JavaDied as error:
+                if self.sql.process.wait(LONGEST_S) != -signal.SIGKILL:
+                    self.problems.append(f"a program in SQL ended by itself: {error}")
                 if not self._is_over.is_set():
                     self.sql = self._phoenix.client()
             except JavaError as error:
@@ -127,3 +152,5 @@ class Mortals:
         with process.stdout:
             for _ in process.stdout:
                 self.moved += 1
+        if (code := process.wait(LONGEST_S)) != -signal.SIGKILL:
+            self.problems.append(f"a program in Python ended by itself, with {code}")

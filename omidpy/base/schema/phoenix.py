@@ -27,6 +27,11 @@ from omidpy.model import TableSchema
 CONFLICT_LEVEL: Final = "row"
 """What Phoenix detects conflicts by (`OmidTransactionProvider`)."""
 
+EMPTY_COLUMN: Final = b"_0"
+"""The qualifier of the cell that each row has in the family of the table's first column."""
+EMPTY_VALUE: Final = b"x"
+"""What is in it; rows of indexes may have another."""
+
 _PREFIX: Final = "org.apache.phoenix."
 _TRANSACTIONAL: Final = "org.apache.phoenix.coprocessor.OmidTransactionalProcessor"
 DATA_TABLE_ATTRIBUTE: Final = "DATA_TABLE_NAME"

@@ -39,6 +39,7 @@ from omidpy.model import Aborted, Cell, Committed, KeyRange, Outcome, Timestamp
 from omidpy.spark.frames.once import Once
 from omidpy.spark.frames.places import Place
 from omidpy.storage.base import WHOLE_TABLE
+from omidpy.tx.frames.marking import Marking
 from omidpy.tx.frames.shape import OP, Shape
 from omidpy.tx.frames.writing import FrameWriter
 from omidpy.tx.keys import open_keys
@@ -83,11 +84,13 @@ def check_target(tx: Transaction, table: str, shape: Shape) -> None:
     Raises:
         NoSuchTable, NoSuchFamily, NotTransactional, ConfigError: there is no such table or family,
             or its conflict level is being changed.
+        UsageError: it is one of Phoenix's whose rows would lack their empty column.
     """
     layout = tx.table(table).layout
     for family in shape.families():
         layout.check_family(family)
     tx.check_unindexed(layout)
+    Marking(layout, shape)
 
 
 def check_size(

@@ -78,6 +78,7 @@ VERSIONS: Final = ("newest", "all")
 
 RANGE: Final = frozenset({"row_start", "row_stop", "row_prefix"})
 
+_SIZES: Final = re.compile(r"\([\d\s,]*\)")
 _ESCAPE: Final = re.compile(rb"\\x([0-9A-Fa-f]{2})")
 
 
@@ -254,7 +255,7 @@ def pairs(name: str, text: str) -> dict[str, tuple[str, str | None]]:
         UsageError: it is something else.
     """
     found: dict[str, tuple[str, str | None]] = {}
-    for one in text.split(","):
+    for one in _parts(text):
         column, equals, spec = one.strip().partition("=")
         target, _, kind = spec.strip().partition(" ")
         if not equals or not column.strip() or ":" not in target or column.strip() in found:
@@ -273,12 +274,20 @@ def key_pairs(text: str) -> dict[str, str | None]:
         UsageError: a name is missing, or comes twice.
     """
     found: dict[str, str | None] = {}
-    for one in text.split(","):
+    for one in _parts(text):
         name, _, kind = one.strip().partition(" ")
         if not name or name in found:
             raise UsageError(f"key={text!r}: write the names of its columns with commas between")
         found[name] = kind.strip() or None
     return found
+
+
+def _parts(text: str) -> list[str]:
+    """Split at commas, but for those between the sizes of a type: `DECIMAL(10,2)`."""
+    kept = _SIZES.sub(lambda found: found[0].replace(",", ";"), text)
+    ends = [at for at, letter in enumerate(kept) if letter == ","]
+    starts = [0, *(at + 1 for at in ends)]
+    return [text[start:end] for start, end in zip(starts, [*ends, len(text)], strict=True)]
 
 
 def key_bytes(text: str) -> bytes:

@@ -8,6 +8,7 @@ Lacks the scan.  pyarrow is imported when somebody reads so, and nobody else nee
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 SeenRow: TypeAlias = tuple[bytes, Mapping[bytes, Any]]
 """A row key, and `family:qualifier` -> value; with `_commit_ts` -> (value, commit_ts)."""
 
+_NO_SIZES: Final = "decimal128"
+_MOMENT: Final = "timestamp[us, tz=UTC]"
+_DECIMAL: Final = re.compile(r"decimal128\((\d+), ?(\d+)\)")
 _ARRAYS: Final = {INT64: "q", INT32: "i", INT16: "h", FLOAT64: "d", FLOAT32: "f"}
 """How Python's arrays call numbers that are a codec's bytes, the other way round."""
 
@@ -66,9 +70,19 @@ def schema_of(arrow: Any, shape: Shape) -> pa.Schema:
 
 def type_of(arrow: Any, codec: Codec[Any]) -> Any:
     """Return the Arrow type of a codec's values."""
+    sizes = _DECIMAL.fullmatch(codec.arrow_type)
     try:
+        if sizes is not None:
+            return arrow.decimal128(int(sizes[1]), int(sizes[2]))
+        if codec.arrow_type == _MOMENT:
+            return arrow.timestamp("us", "UTC")
         return arrow.type_for_alias(codec.arrow_type)
     except ValueError as error:
+        if codec.arrow_type == _NO_SIZES:
+            raise UsageError(
+                f"the codec {codec.name} does not say how many digits a column has, which Arrow "
+                f"wants to know; name one that does, such as {codec.name}(38,10)"
+            ) from error
         raise UsageError(
             f"the codec {codec.name} names the Arrow type {codec.arrow_type!r}: {error}"
         ) from error
@@ -148,7 +162,7 @@ def _key_arrays(arrow: Any, shape: Shape, keys: Sequence[bytes]) -> Iterator[Any
         values = [one[at] for one in decoded]
         if part.codec is JSON:
             values = [JSON.encode(one).decode() for one in values]
-        yield _typed(arrow, part.codec, values)
+        yield _typed(arrow, part.codec, values, keys, column=None)
 
 
 def _array(
@@ -169,19 +183,39 @@ def _array(
         try:
             values.append(None if one is None else read(one))
         except CorruptCell as error:
-            place = "" if column is None else f", column {column!r}"
-            raise CorruptCell(f"row {row!r}{place}: {error}") from error
-    return _typed(arrow, codec, values)
+            raise CorruptCell(f"{_place(row, column)}: {error}") from error
+    return _typed(arrow, codec, values, keys, column=column)
 
 
-def _typed(arrow: Any, codec: Codec[Any], values: Sequence[Any]) -> Any:
+def _typed(
+    arrow: Any,
+    codec: Codec[Any],
+    values: Sequence[Any],
+    keys: Sequence[bytes],
+    *,
+    column: bytes | None,
+) -> Any:
+    """Return values as a column; what is not of its type is named."""
+    wanted = type_of(arrow, codec)
     try:
-        return arrow.array(values, type_of(arrow, codec))
+        return arrow.array(values, wanted)
     except (arrow.ArrowInvalid, arrow.ArrowTypeError) as error:
+        for row, value in zip(keys, values, strict=True):
+            try:
+                arrow.array([value], wanted)
+            except (arrow.ArrowInvalid, arrow.ArrowTypeError) as wrong:
+                raise UsageError(
+                    f"{_place(row, column)}: {value!r:.60}, which the codec {codec.name} reads, is "
+                    f"not of its Arrow type {codec.arrow_type!r}: {wrong}"
+                ) from wrong
         raise UsageError(
             f"what the codec {codec.name} reads is not of its Arrow type {codec.arrow_type!r}: "
             f"{error}"
         ) from error
+
+
+def _place(row: bytes, column: bytes | None) -> str:
+    return f"row {row!r}" + ("" if column is None else f", column {column!r}")
 
 
 def _in_bulk(arrow: Any, codec: Codec[Any], data: Sequence[bytes | None]) -> Any | None:

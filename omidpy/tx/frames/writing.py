@@ -1,7 +1,8 @@
 """Arrow record batches as writes of a table: puts, deletes of rows, and numbers that are added.
 
 Every batch is held to the shape, the first and all others: a column that is missing, unknown or of
-another type ends the write.  A row comes once: which of two would win is nobody's to say.
+another type ends the write.  A row comes once: which of two would win is nobody's to say.  A row
+of a table of Phoenix's gets its empty column, too (`marking.py`).
 
 What depends on what is there, a delete of a row and a number that is added to, is read from `base`.
 In a task that is the snapshot alone: an attempt that read what the attempt before it has written
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from omidpy.codec import INT64, JSON, Codec
 from omidpy.errors import UsageError
+from omidpy.facts.layout import TableLayout
 from omidpy.model import KeyRange
 from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.batch import Batch
+from omidpy.tx.frames.marking import Marking
 from omidpy.tx.frames.reading import pyarrow, type_of
 from omidpy.tx.frames.shape import COMMIT_TS, OP, Field, Shape
 
@@ -54,6 +57,11 @@ class Sink(Protocol):
 
 class Target(Base, Sink, Protocol):
     """A table to write."""
+
+    @property
+    def layout(self) -> TableLayout:
+        """What is known of it."""
+        ...
 
     @property
     def name(self) -> str:
@@ -120,7 +128,8 @@ class FrameWriter:
             key_range: Where rows may be.
 
         Raises:
-            UsageError: an argument is wrong, or counters would not be checked for conflicts.
+            UsageError: an argument is wrong, counters would not be checked for conflicts, or the
+                table is one of Phoenix's whose rows would lack their empty column.
         """
         if nulls not in NULLS:
             raise UsageError(f"nulls={nulls!r} is none of {', '.join(NULLS)}")
@@ -136,6 +145,7 @@ class FrameWriter:
         self._key_range = key_range
         self._nulls = nulls
         self._counters = [one.column for one in shape.fields if one.is_counter]
+        self._marking = Marking(target.layout, shape)
         self._seen: set[bytes] = set()
         self.row_count = 0
 
@@ -166,11 +176,11 @@ class FrameWriter:
                 if old := found.get(row):
                     self._sink.delete(row, list(old))
                 continue
-            if self._nulls == "delete" and (
-                absent := [column for column, value in cells.items() if value is None]
-            ):
+            put = {column: value for column, value in cells.items() if value is not None}
+            self._marking.mark(row, put)
+            if self._nulls == "delete" and (absent := [one for one in cells if one not in put]):
                 self._sink.delete(row, absent)
-            if put := {column: value for column, value in cells.items() if value is not None}:
+            if put:
                 self._sink.put(row, put)
         self.row_count += len(keys)
 
@@ -248,7 +258,9 @@ class _Columns:
     def _values(self, name: str, codec: Codec[Any]) -> list[Any]:
         column = self._batch.column(name)
         expected = type_of(self._arrow, codec)
-        if column.type != expected:
+        _check_kind(self._arrow.types, name, column.type, codec, expected)
+        # A codec takes decimals as they are, and says which one does not fit.
+        if column.type != expected and not self._arrow.types.is_decimal(expected):
             try:
                 column = column.cast(expected)
             except (self._arrow.ArrowInvalid, self._arrow.ArrowNotImplementedError) as error:
@@ -258,6 +270,24 @@ class _Columns:
                 ) from error
         found: list[Any] = column.to_pylist()
         return found
+
+
+def _check_kind(types: Any, name: str, found: Any, codec: Codec[Any], expected: Any) -> None:
+    """Refuse a column that a cast would make up: digits that nobody wrote, or a time zone.
+
+    Raises:
+        UsageError: it names the column.
+    """
+    if types.is_decimal(expected):
+        is_one = types.is_decimal(found) or types.is_integer(found)
+    elif types.is_timestamp(expected) and expected.tz is not None:
+        is_one = types.is_timestamp(found) and found.tz is not None
+    else:
+        return
+    if not is_one and not types.is_null(found):
+        raise UsageError(
+            f"the column {name!r} is of type {found}, and {codec.name} stores {expected}; cast it"
+        )
 
 
 def check_names(shape: Shape, names: Sequence[str]) -> None:

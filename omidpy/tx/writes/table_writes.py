@@ -113,7 +113,7 @@ class TableWrites:
         self._layout = layout
         self.name = layout.name
         self._is_conflict_free = conflict_free
-        self._is_unindexed = minds_indexes or not layout.may_have_indexes
+        self._is_unindexed = minds_indexes or not layout.is_phoenixs
 
     # -- checking ------------------------------------------------------------------------------
 

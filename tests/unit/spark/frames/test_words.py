@@ -9,15 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omidpy import phoenix
 from omidpy.codec import INT64, JSON, TEXT
 from omidpy.errors import ConfigError, UsageError
 from omidpy.model import KeyRange
-from omidpy.spark.frames.options import key_bytes, key_text, read_words, words, write_words
+from omidpy.spark.frames.options import (
+    key_bytes,
+    key_pairs,
+    key_text,
+    pairs,
+    read_words,
+    words,
+    write_words,
+)
 from omidpy.spark.frames.places import Place, check_reach, place_of
 from omidpy.spark.frames.reading import check_columns
 from omidpy.spark.frames.teaching import check_mode
 from omidpy.spark.frames.types import fitted, own_schema, shape_of
-from omidpy.tx.frames.shape import COMMIT_TS
+from omidpy.tx.frames.shape import COMMIT_TS, Shape
 from tests.machines.frame_jobs import JobWorld
 
 PLACE = {"store": "sqlite:///x.db", "tso": "here:1", "table": "t"}
@@ -101,6 +110,20 @@ def test_modes_that_no_transaction_could_honour_are_refused(mode: str) -> None:
         check_mode(mode)
     check_mode("append")
     check_mode("Overwrite", has_range=True)
+
+
+@pytest.mark.parametrize("kind", ["omidpy.phoenix.types:DECIMAL(10,2)", "m:D( 10 , 2 )"])
+def test_commas_between_the_sizes_of_a_type_part_nothing(kind: str) -> None:
+    """Others do, also beside a bracket that is part of a name."""
+    assert pairs("columns", f"a=cf:a {kind}, b=cf:f(x, c=cf:y) {kind}") == {
+        "a": ("cf:a", kind),
+        "b": ("cf:f(x", None),
+        "c": ("cf:y)", kind),
+    }
+    assert key_pairs(f"a, b {kind}") == {"a": None, "b": kind}
+    for text in ("a=cf:a,,b=cf:b", f"a=cf:a {kind},"):
+        with pytest.raises(UsageError, match="'' is no column"):
+            pairs("columns", text)
 
 
 # -- types -----------------------------------------------------------------------------------------
@@ -223,3 +246,18 @@ def test_numbers_have_their_codecs() -> None:
     """That of a bigint is HBase's long."""
     shape = shape_of(said(), pa.schema([("row", pa.binary()), ("cf:n", pa.int64())]))
     assert shape.fields[0].codec is INT64
+
+
+DECIMAL = "omidpy.phoenix.types:DECIMAL(10,2)"
+
+
+def test_a_decimal_of_phoenixs_is_one_of_sparks() -> None:
+    """By the schema or by the options, and through the text that tasks get."""
+    options = said(key="id string", columns=f"sum=cf:sum {DECIMAL}")
+    assert own_schema(options).field("sum").type == pa.decimal128(10, 2)
+    schema = pa.schema([("id", pa.string()), ("sum", pa.decimal128(10, 2))])
+    shape = shape_of(options, schema)
+    assert shape.fields[0].codec is phoenix.codec("DECIMAL(10,2)")
+    assert Shape.from_text(shape.text()) == shape
+    with pytest.raises(UsageError, match=r"'sum' is decimal128\(12, 2\) in the frame, and decimal"):
+        shape_of(options, schema.set(1, pa.field("sum", pa.decimal128(12, 2))))
