@@ -385,6 +385,10 @@ class Beside:
             for key in expected:
                 assert self.typed.get(tx, key) is not None
             assert self.typed.get(tx, "nobody") is None
+        direct = self.phoenix.hbase.direct_url
+        with omidpy.connect(direct, tso=self.phoenix.address) as near, near.snapshot() as moment:
+            found = phoenixs.table(near, name).scan(moment)
+            assert [[row["K"], row["N"], row["V"]] for row in found] == rows
         # A row without a value is one of the frame by its marker.
         columns = {**FRAME, "mark": ("0:_0", "string")}
         frame = self.tm.scan_arrow(name, columns=columns, key={"K": "string"}).read_all()
