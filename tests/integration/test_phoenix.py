@@ -387,8 +387,8 @@ class Beside:
             assert self.typed.get(tx, "nobody") is None
         direct = self.phoenix.hbase.direct_url
         with omidpy.connect(direct, tso=self.phoenix.address) as near, near.snapshot() as moment:
-            found = phoenixs.table(near, name).scan(moment)
-            assert [[row["K"], row["N"], row["V"]] for row in found] == rows
+            seen = phoenixs.table(near, name).scan(moment)
+            assert [[row["K"], row["N"], row["V"]] for row in seen] == rows
         # A row without a value is one of the frame by its marker.
         columns = {**FRAME, "mark": ("0:_0", "string")}
         frame = self.tm.scan_arrow(name, columns=columns, key={"K": "string"}).read_all()
