@@ -296,6 +296,7 @@ def test_it_is_measured_how_long_answers_wait_for_their_flush() -> None:
         starts = [await client.begin() for _ in range(4)]
         commits = [CommitRequest(one, (CellId(at),)) for at, one in enumerate(starts)]
         seen = Seen()
+        await until(lambda: not running.server._flusher.is_busy)
         running.server._queueing = Queueing(seen)
         running.persistence.gate.clear()
         client.send(commits[0])
