@@ -55,6 +55,7 @@ from compactor.run.operation import Work
 from compactor.run.rehearsal import Rehearsed
 from compactor.tables.following import adopt_followed
 from compactor.tables.ownership import TableStanding, owned, survey, unknown_tables
+from omidpy.base.remembered import remembered
 from omidpy.base.tables import CONTROL_TABLE, KEYS_TABLE
 from omidpy.errors import ConfigError, UsageError
 from omidpy.facts.commit_table import (
@@ -115,7 +116,6 @@ class CompactionParts(Work):
         self.results: list[RangeResult] | None = None
         self.claims: list[Claim] | None = None
         self.has_just_asked = False
-        self._grace_s: float | None = None
 
     def claim_ages(self) -> ClaimAges:
         """Return what judges how old claims are, for this run."""
@@ -126,15 +126,11 @@ class CompactionParts(Work):
             is_dry_run=self.options.is_dry_run,
         )
 
-    @property
+    @remembered
     def grace_s(self) -> float:
         """How old a claim must be to count, as asked for or as the store's clients need it."""
-        # No `cached_property`: that of Python 3.11 has one lock for all runs of a process, which
-        # would be held while the store is asked.
-        if self._grace_s is None:
-            follows_omid = self.control.read(ADOPTED_CEILING_FACT) is not None
-            self._grace_s = self.options.grace_on(follows_omid=follows_omid)
-        return self._grace_s
+        follows_omid = self.control.read(ADOPTED_CEILING_FACT) is not None
+        return self.options.grace_on(follows_omid=follows_omid)
 
     # -- steps 1 and 2: what is known ----------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self
 
 from omidpy.aio.lanes import Lane, Threads, awaited, iterated
 from omidpy.base.callers.runners import Runner
+from omidpy.base.remembered import remembered
 from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
@@ -52,14 +53,11 @@ class Batch:
         self.lane: Lane = owner.lane
         self._owner = owner
         self._start = start
-        self._blocking: batch.Batch | None = None
 
-    @property
+    @remembered
     def blocking(self) -> batch.Batch:
         """The blocking batch."""
-        if self._blocking is None:
-            self._blocking = self._start(self._owner.blocking)
-        return self._blocking
+        return self._start(self._owner.blocking)
 
     put = awaited(batch.Batch.put)
     delete = awaited(batch.Batch.delete)
@@ -100,23 +98,18 @@ class TransactionalTable:
         self.is_conflict_free = conflict_free
         self._phoenix_indexes = phoenix_indexes
         self._owner = owner
-        self._blocking: table.TransactionalTable | None = None
 
     def __repr__(self) -> str:
         return f"<aio.TransactionalTable {self.name!r} of {self._owner!r}>"
 
-    @property
+    @remembered
     def blocking(self) -> table.TransactionalTable:
-        """The blocking table."""
-        # No `cached_property`: that of Python 3.11 has one lock for the tables of all transactions,
-        # which would be held while the store is asked for the table.
-        if self._blocking is None:
-            self._blocking = self._owner.blocking.table(
-                self.name,
-                conflict_free=self.is_conflict_free,
-                phoenix_indexes=self._phoenix_indexes,
-            )
-        return self._blocking
+        """The blocking table, for which the store is asked."""
+        return self._owner.blocking.table(
+            self.name,
+            conflict_free=self.is_conflict_free,
+            phoenix_indexes=self._phoenix_indexes,
+        )
 
     row = awaited(table.TransactionalTable.row)
     rows = awaited(table.TransactionalTable.rows)
@@ -148,14 +141,11 @@ class Queue:
         self.lane: Lane = owner.lane
         self.queue_id = queue_id
         self._owner = owner
-        self._blocking: ordinals.Adding | None = None
 
-    @property
+    @remembered
     def blocking(self) -> ordinals.Adding:
         """The blocking queue."""
-        if self._blocking is None:
-            self._blocking = self._owner.blocking.queue(self.queue_id)
-        return self._blocking
+        return self._owner.blocking.queue(self.queue_id)
 
     async def add(
         self, key: bytes, value: object, *, headers: Mapping[str, str] | None = None

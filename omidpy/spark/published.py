@@ -16,13 +16,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from omidpy.base.remembered import remembered
 from omidpy.base.words.moments import moment
 from omidpy.committers.choice import STORE_OPTIONS, object_store
 from omidpy.committers.contents.manifests import PublishedFile
@@ -84,7 +84,7 @@ class PublishedSource(DataSource):
         """Return what reads; it travels to tasks."""
         return PublishedReader(self._seen, schema)
 
-    @cached_property
+    @remembered
     def _seen(self) -> Published:
         """What is to be read; it is looked for once, and travels with this."""
         path, store, tso, at, found, options = _settings(self.options)

@@ -763,7 +763,7 @@ def test_a_rollback_cancelled_before_its_turn_takes_place_all_the_same() -> None
 
 @pytest.mark.parametrize("kind", ["table", "queue"])
 def test_a_store_that_does_not_answer_holds_up_nobody_elses_tables(kind: str) -> None:
-    """Properties that remember have one lock for all objects of a class in Python 3.11."""
+    """As `cached_property` would, by the one lock of a class that Python 3.11 has."""
     is_asked, may_answer = threading.Event(), threading.Event()
 
     class Slow:

@@ -27,10 +27,10 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.installation import install_hint
+from omidpy.base.remembered import remembered
 from omidpy.committers.choice import OPTION_NAMES, committer
 from omidpy.committers.contents.reading import published
 from omidpy.committers.contents.state import PublishedState
@@ -117,7 +117,7 @@ class ParquetSource(DataSource):
         """Read whole jobs alone, as the destination's head has them; it travels to tasks."""
         return PublishedReader(self._seen, schema)
 
-    @cached_property
+    @remembered
     def _seen(self) -> PublishedState:
         """What is to be read; it is looked for once, and travels with this."""
         options: dict[str, str] = {}

@@ -76,7 +76,7 @@ def _seconds(grace: str) -> float | None:
 
 
 def test_a_run_whose_store_does_not_answer_holds_up_no_other() -> None:
-    """Properties that remember have one lock for all objects of a class in Python 3.11."""
+    """As `cached_property` would, by the one lock of a class that Python 3.11 has."""
     is_asked, may_answer = threading.Event(), threading.Event()
 
     def parts() -> Compaction:
