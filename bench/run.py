@@ -28,6 +28,7 @@ from bench.workloads import (
     pruning,
     scans,
     throughput,
+    tracing,
 )
 
 WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
@@ -67,6 +68,9 @@ WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
     ),
     "exports": lambda directory, quick: exports.measure(
         directory, transactions=2 if quick else 300, lone=1 if quick else 20
+    ),
+    "tracing": lambda _directory, quick: tracing.measure(
+        transactions=10 if quick else 2000, rounds=1 if quick else 15
     ),
 }
 
