@@ -35,7 +35,7 @@ help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 # What is compiled shadows its source, so a change of that source installs again.
-COMPILED := $(foreach module,tso/core/engine omidpy/storage/hbase/native/cellblock,$(module).py $(module).pxd)
+COMPILED := $(foreach module,tso/core/engine $(addprefix omidpy/storage/hbase/native/,cellblock wire/answers),$(module).py $(module).pxd)
 $(STAMP): pyproject.toml .ci/setup $(wildcard setup.py $(COMPILED))
 	@sh .ci/setup $(STAMP) && touch $(DEMO_STAMP)
 

@@ -1,6 +1,6 @@
-"""Compile the oracle's decision step and HBase's cells where a compiler is found.
+"""Compile the oracle's decision step and what HBase answers where a compiler is found.
 
-pyproject.toml has the rest.  Both modules run as they are.  Where Cython and a C compiler are at
+pyproject.toml has the rest.  The modules run as they are.  Where Cython and a C compiler are at
 hand, the same sources become extension modules; where one of them is missing the build says so and
 goes on.  OMIDPY_NO_COMPILE=1 leaves them interpreted.
 """
@@ -14,7 +14,11 @@ from setuptools import Extension, setup
 
 logger = logging.getLogger(__name__)
 
-MODULES = ("tso.core.engine", "omidpy.storage.hbase.native.cellblock")
+MODULES = (
+    "tso.core.engine",
+    "omidpy.storage.hbase.native.cellblock",
+    "omidpy.storage.hbase.native.wire.answers",
+)
 
 
 def extensions() -> list[Extension]:

@@ -16,8 +16,12 @@ from typing import Final
 PACKAGES: Final = ("omidpy", "tso", "compactor")
 """What is shipped."""
 
-COMPILED: Final = ("tso/core/engine", "omidpy/storage/hbase/native/cellblock")
-"""What is compiled, all of it or nothing: the oracle's engine, and HBase's cells."""
+COMPILED: Final = (
+    "tso/core/engine",
+    "omidpy/storage/hbase/native/cellblock",
+    "omidpy/storage/hbase/native/wire/answers",
+)
+"""What is compiled, all of it or nothing: the oracle's engine, HBase's cells and its answers."""
 BUILT: Final = re.compile(rf"({'|'.join(COMPILED)})\.[\w.-]+\.so")
 
 _METADATA: Final = frozenset({"METADATA", "WHEEL", "entry_points.txt", "top_level.txt", "RECORD"})

@@ -57,6 +57,10 @@ def put_uint64(out: bytearray, field_key: int, value: int) -> None:
     """
     if not 0 <= value < 2**64:
         raise LocalProtocolError(f"{value} does not fit into an unsigned 64-bit field")
+    if field_key < 0x80 and value < 0x80:  # as most are: no call for them
+        out.append(field_key)
+        out.append(value)
+        return
     put_varint(out, field_key)
     put_varint(out, value)
 
@@ -104,8 +108,13 @@ def put_bool(out: bytearray, field_key: int, *, value: bool) -> None:
 
 def put_bytes(out: bytearray, field_key: int, body: bytes | bytearray) -> None:
     """Append a length-delimited field: a byte string or a nested message."""
-    put_varint(out, field_key)
-    put_varint(out, len(body))
+    length = len(body)
+    if field_key < 0x80 and length < 0x80:  # as nearly all are: no call for them
+        out.append(field_key)
+        out.append(length)
+    else:
+        put_varint(out, field_key)
+        put_varint(out, length)
     out += body
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from release.archives import complaints, contents
+from release.archives import COMPILED, complaints, contents
 from release.dist import ROOT, DistError, build, environment, found_pythons, main, tracked
 
 pytest.importorskip("build", reason="build is missing: pip install --group release")
@@ -70,7 +70,7 @@ def test_what_was_built_holds_what_belongs_there(built: Pair) -> None:
     ):
         assert name in held
     assert not [name for name in held if name.startswith(("tests/", "bench/", "release/"))]
-    types = {"tso/core/engine.pxd", "omidpy/storage/hbase/native/cellblock.pxd"}
+    types = {f"{name}.pxd" for name in COMPILED}
     assert {"setup.py", "LICENSE", *types} <= set(contents(source))
 
 
@@ -125,8 +125,7 @@ def test_what_is_wrong_with_a_source_distribution_is_told(built: Pair, tmp_path:
                 kept.addfile(member, whole.extractfile(member) if member.isfile() else None)
     assert complaints(built[1], tracked(ROOT), compiled=False) == []
     assert complaints(cut, tracked(ROOT), compiled=False) == [
-        "lacks omidpy/storage/hbase/native/cellblock.pxd",
-        "lacks tso/core/engine.pxd",
+        f"lacks {name}.pxd" for name in sorted(COMPILED)
     ]
 
 

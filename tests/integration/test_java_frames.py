@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omidpy.storage.hbase.native.wire import frames
+from omidpy.storage.hbase.native.wire import answers
 from tests.machines.golden_frames import Exchange, captured, read_exchanges
 from tests.machines.hbase import HBase
 from tests.machines.processes import ROOT
@@ -18,7 +18,7 @@ GOLDEN: Path = ROOT / "tests" / "unit" / "storage" / "hbase" / "native" / "golde
 
 def outline(exchange: Exchange) -> tuple[str, str, str | None]:
     """Return what does not depend on the time: service, method, and the exception if it is one."""
-    fault = frames.answer(exchange.answer).fault
+    fault = answers.answer(exchange.answer).fault
     return exchange.service, exchange.method, None if fault is None else fault.class_name
 
 

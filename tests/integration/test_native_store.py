@@ -42,7 +42,7 @@ from omidpy.storage.hbase.native.values import (
     ScanAnswer,
     Selection,
 )
-from omidpy.storage.hbase.native.wire import messages
+from omidpy.storage.hbase.native.wire import answers, messages
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.testing.verification import Plan
 from tests.machines.hbase import HBase
@@ -90,7 +90,7 @@ def test_calls_of_one_connection_have_no_order_and_parts_of_one_multi_do(
         behind = calls.send(
             region, "Get", messages.get_request(region.name, get), until_s=until(20)
         )
-        missed += not messages.read_get(calls.wait(behind, until(20))).cells
+        missed += not answers.read_get(calls.wait(behind, until(20))).cells
         calls.wait(first, until(20))
         parts = [
             RegionAction(region, (change._replace(row=row + b"'"),), Check(row, CF, b"x", None)),
@@ -99,7 +99,7 @@ def test_calls_of_one_connection_have_no_order_and_parts_of_one_multi_do(
         parts[0] = parts[0]._replace(check=Check(row + b"'", CF, b"x", None))
         request = messages.multi_request(parts, 0)
         answer = calls.wait(calls.send(region, "Multi", *request, until_s=until(20)), until(20))
-        changed, found = messages.read_multi(answer, 2)
+        changed, found = answers.read_multi(answer, 2)
         assert changed.processed
         assert found.found(0).cells, "a part begins when the one before it has ended"
     assert missed > 0, "HBase keeps an order now: the record in docs/decisions is out of date"

@@ -1,8 +1,8 @@
 """What is compiled in both of its forms, as it is written, and compiled.
 
-The oracle's decision step, and the codec of HBase's cells.  The compiled form is built once a
-session from the same source into a temporary folder, so that it is tested whether or not the
-installed package happens to be compiled.
+The oracle's decision step, the codec of HBase's cells, and what reads HBase's answers.  The
+compiled form is built once a session from the same source into a temporary folder, so that it is
+tested whether or not the installed package happens to be compiled.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = Path(tso.core.__file__).parent / "engine.py"
 CELLS = ROOT / "omidpy" / "storage" / "hbase" / "native" / "cellblock.py"
 """The codec's source."""
+ANSWERS = ROOT / "omidpy" / "storage" / "hbase" / "native" / "wire" / "answers.py"
+"""The source of what reads answers."""
 
 
 @cache
@@ -53,6 +55,12 @@ def compiled_cells() -> ModuleType | None:
         return None
     with tempfile.TemporaryDirectory() as folder:
         return load_cells(build_module(Path(folder), CELLS, CELLS.read_text(), flags="-O0"))
+
+
+@cache
+def interpreted_answers() -> ModuleType:
+    """Load the source of what reads answers, also where a compiled module lies beside it."""
+    return _load("answers_interpreted", ANSWERS)
 
 
 def can_compile() -> bool:
@@ -109,6 +117,11 @@ def load_engine(path: Path) -> ModuleType:
 def load_cells(path: Path) -> ModuleType:
     """Load an extension module that was built of the codec."""
     return _load("omidpy.storage.hbase.native.cellblock", path)
+
+
+def load_answers(path: Path) -> ModuleType:
+    """Load an extension module that was built of what reads answers."""
+    return _load("omidpy.storage.hbase.native.wire.answers", path)
 
 
 def _load(name: str, path: Path) -> ModuleType:

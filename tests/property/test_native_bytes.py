@@ -23,8 +23,9 @@ from omidpy.storage.hbase.native.calling import registry
 from omidpy.storage.hbase.native.cellblock import encode
 from omidpy.storage.hbase.native.faults import Fault, Garbled
 from omidpy.storage.hbase.native.values import FamilyDescriptor, TableDescriptor
-from omidpy.storage.hbase.native.wire import frames, messages, schema, snapshots, status
-from omidpy.storage.hbase.native.wire.frames import Answer, FrameSplitter
+from omidpy.storage.hbase.native.wire import answers, schema, snapshots, status
+from omidpy.storage.hbase.native.wire.answers import Answer
+from omidpy.storage.hbase.native.wire.frames import FrameSplitter
 from tests.machines.fake_hbase import Reply, frame_of
 from tests.machines.hbase_messages import message
 
@@ -97,7 +98,7 @@ def reads(read: Callable[[Answer], object]) -> Reader:
     """Return what reads a frame, what its exception comes to, and its result."""
 
     def reader(data: bytes) -> object:
-        answer = frames.answer(data[4:])
+        answer = answers.answer(data[4:])
         return told(answer.fault), read(answer)
 
     return reader
@@ -151,11 +152,11 @@ READERS: Final[dict[str, tuple[Reader, bytes | Framed]]] = {
     "a move": (reads(bool), Framed(fault=MOVED)),
     "a throttle": (reads(bool), Framed(fault=THROTTLED)),
     "a get": (
-        reads(messages.read_get),
+        reads(answers.read_get),
         Framed(body("GetResponse", result=THREE), encode(b"a", b"f", b"q", 5, b"value" * 9) * 3),
     ),
     "a get with its cells inside": (
-        reads(messages.read_get),
+        reads(answers.read_get),
         Framed(
             body(
                 "GetResponse",
@@ -166,9 +167,9 @@ READERS: Final[dict[str, tuple[Reader, bytes | Framed]]] = {
             )
         ),
     ),
-    "a mutation": (reads(messages.read_mutate), Framed(b"\x10\x01")),
+    "a mutation": (reads(answers.read_mutate), Framed(b"\x10\x01")),
     "a multi": (
-        reads(lambda answer: messages.read_multi(answer, 3)),
+        reads(lambda answer: answers.read_multi(answer, 3)),
         Framed(body("MultiResponse", regionActionResult=PARTS), CELLS),
     ),
     "a scan": (

@@ -12,7 +12,11 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[3]
 PACKAGES: Final = ("omidpy", "tso", "compactor")
-COMPILED: Final = ("tso/core/engine.py", "omidpy/storage/hbase/native/cellblock.py")
+COMPILED: Final = (
+    "tso/core/engine.py",
+    "omidpy/storage/hbase/native/cellblock.py",
+    "omidpy/storage/hbase/native/wire/answers.py",
+)
 """Where none may be: it would cost something there."""
 
 

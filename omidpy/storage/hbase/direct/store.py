@@ -58,7 +58,7 @@ from omidpy.storage.hbase.native.values import (
     RowChange,
     Selection,
 )
-from omidpy.storage.hbase.native.wire.messages import PartAnswer
+from omidpy.storage.hbase.native.wire.answers import PartAnswer
 
 PATIENCE_S: Final = 3.0
 """How long changes and looks behind them are waited for, before they are given up."""

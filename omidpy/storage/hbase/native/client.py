@@ -31,9 +31,8 @@ from omidpy.storage.hbase.native.values import (
     Selection,
     ServerName,
 )
-from omidpy.storage.hbase.native.wire import messages
-from omidpy.storage.hbase.native.wire.frames import Answer
-from omidpy.storage.hbase.native.wire.messages import PartAnswer
+from omidpy.storage.hbase.native.wire import answers, messages
+from omidpy.storage.hbase.native.wire.answers import Answer, PartAnswer
 
 BATCH_ROWS: Final = 1000
 """Rows that one call writes."""
@@ -87,7 +86,7 @@ class NativeClient:
             table,
             get.row,
             lambda region: ("Get", messages.get_request(region.name, get), b""),
-            messages.read_get,
+            answers.read_get,
             what="get",
             is_repeatable=True,
         )
@@ -104,7 +103,7 @@ class NativeClient:
                 "Mutate",
                 *messages.mutate_request(region.name, change, None, durability),
             ),
-            messages.read_mutate,
+            answers.read_mutate,
             what="put" if change.puts else "delete",
             is_repeatable=True,
         )
@@ -129,7 +128,7 @@ class NativeClient:
                 "Mutate",
                 *messages.mutate_request(region.name, change, check, durability),
             ),
-            messages.read_mutate,
+            answers.read_mutate,
             what="check-and-mutate",
             is_repeatable=False,
         )
@@ -148,7 +147,7 @@ class NativeClient:
             return ("Multi", *messages.multi_request((part,), durability))
 
         def read(answer: Answer) -> bool:
-            (part,) = messages.read_multi(answer, 1)
+            (part,) = answers.read_multi(answer, 1)
             if part.first_fault is not None:
                 raise part.first_fault
             return part.processed is not False
@@ -265,11 +264,11 @@ class NativeClient:
             for one, parts in sent:
                 try:
                     answer = self.calls.wait(one, until_s)
-                    answers = messages.read_multi(answer, len(parts))
+                    told = answers.read_multi(answer, len(parts))
                 except CallFailed as error:
                     _fail(parts, error, failed, failures)
                     continue
-                for part, part_answer in zip(parts, answers, strict=True):
+                for part, part_answer in zip(parts, told, strict=True):
                     _take(part, part_answer, done, failed, failures)
         except BaseException:
             forget([one for one, _ in sent])
@@ -383,7 +382,7 @@ def _weight(failure: _Failure) -> int:
 def _number(answer: Answer) -> int | None:
     """Return the number that an increment made; None if the answer does not say."""
     try:
-        return _number_in(messages.read_get(answer))
+        return _number_in(answers.read_get(answer))
     except Garbled:
         return None
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.values import Pairing, Scan, ScanAnswer
-from omidpy.storage.hbase.native.wire.frames import Answer
+from omidpy.storage.hbase.native.wire.answers import Answer
 from omidpy.storage.hbase.native.wire.messages import (
     B1,
     B2,

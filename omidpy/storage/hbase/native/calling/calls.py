@@ -28,7 +28,7 @@ from omidpy.storage.hbase.native.security.settings import security_of
 from omidpy.storage.hbase.native.security.tokens import Token
 from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
 from omidpy.storage.hbase.native.wire import frames, schema
-from omidpy.storage.hbase.native.wire.frames import Answer
+from omidpy.storage.hbase.native.wire.answers import Answer
 
 T = TypeVar("T")
 

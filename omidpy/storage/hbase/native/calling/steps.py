@@ -24,7 +24,7 @@ from omidpy.storage.hbase.native.values import (
     ServerName,
 )
 from omidpy.storage.hbase.native.wire import messages
-from omidpy.storage.hbase.native.wire.messages import PartAnswer
+from omidpy.storage.hbase.native.wire.answers import PartAnswer, read_multi
 
 
 class Step(NamedTuple):
@@ -110,7 +110,7 @@ def _all_at_once(
             sent.append((calls.send(region, "Multi", body, cells, until_s=until_s), indexes))
         for one, indexes in sent:
             answer = calls.wait(one, until_s, is_patient=False)
-            answers.update(zip(indexes, messages.read_multi(answer, len(indexes)), strict=True))
+            answers.update(zip(indexes, read_multi(answer, len(indexes)), strict=True))
     except CallFailed as error:
         for part in parts:
             calls.correct(part.region, error)

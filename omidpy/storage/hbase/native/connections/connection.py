@@ -49,8 +49,9 @@ from omidpy.storage.hbase.native.faults import (
 )
 from omidpy.storage.hbase.native.security.layers import Layer
 from omidpy.storage.hbase.native.security.settings import OPEN, Security
-from omidpy.storage.hbase.native.wire import frames
-from omidpy.storage.hbase.native.wire.frames import Answer, FrameSplitter
+from omidpy.storage.hbase.native.wire import answers, frames
+from omidpy.storage.hbase.native.wire.answers import Answer
+from omidpy.storage.hbase.native.wire.frames import FrameSplitter
 
 RECEIVE_BYTES: Final = 64 * 1024
 """Bytes of one system call, more where a longer frame has begun."""
@@ -413,11 +414,11 @@ class Connection:
         is_any = False
         for frame in self._splitter.frames():
             is_any = True
-            self._deliver(frames.answer(frame))
+            self._deliver(answers.answer(frame))
         return is_any
 
     def _deliver(self, answer: Answer) -> None:
-        if answer.call_id == frames.SERVERS_OWN:
+        if answer.call_id == answers.SERVERS_OWN:
             fault = answer.fault
             self._end(fault if fault is not None else Garbled("the server answered to no call"))
             return

@@ -27,7 +27,7 @@ from omidpy.storage.hbase.native.faults import (
     first_line,
 )
 from omidpy.storage.hbase.native.security.layers import Layer
-from omidpy.storage.hbase.native.wire import frames
+from omidpy.storage.hbase.native.wire import answers, frames
 from omidpy.storage.hbase.native.wire.frames import FrameSplitter
 
 KERBEROS: Final = 81
@@ -151,7 +151,7 @@ class Negotiation:
             raise Garbled(f"it sent {self._arrived[:16]!r} in answer to SASL")
         if len(self._arrived) < 4 + length:
             return
-        fault = frames.answer(self._arrived[4 : 4 + length]).fault
+        fault = answers.answer(self._arrived[4 : 4 + length]).fault
         if fault is None:
             raise Garbled("the server answered to no call")
         raise self._mechanism.refused(fault.class_name, first_line(fault.text))

@@ -1,4 +1,4 @@
-"""The bytes of a connection: its opening, requests and answers.  No I/O.
+"""The bytes of a connection: its opening, requests, and where answers begin and end.  No I/O.
 
 A request is a length, a header, a parameter and a block of cells; an answer is a length, a header,
 a result unless the header has an exception, and a block of cells.  Header, parameter and result
@@ -15,11 +15,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
 
-from omidpy.errors import RemoteProtocolError
-from omidpy.storage.hbase.native.faults import Fault, Garbled
-from omidpy.wire.protobuf import fields, put_bytes, put_varint
+from omidpy.storage.hbase.native.faults import Garbled
+from omidpy.wire.protobuf import put_bytes, put_varint
 
 MAGIC: Final = b"HBas\x00"
 """Magic, and version 0."""
@@ -33,11 +32,7 @@ MAX_FRAME_BYTES: Final = 256 * 1024 * 1024
 MOST_PIECES: Final = 1000
 """Pieces of one answer that are kept apart."""
 
-SERVERS_OWN: Final = -1
-"""The call id of an answer to no call: the server is about to close the connection."""
-
 _LENGTH: Final = struct.Struct(">I")
-_UNSIGNED_OF_MINUS_ONE: Final = 2**64 - 1
 
 # Keys as they stand on the wire: number << 3 | wire type.
 _VARINT_1, _VARINT_5, _VARINT_6, _VARINT_7 = 0x08, 0x28, 0x30, 0x38
@@ -110,94 +105,6 @@ def request(
     return b"".join((_LENGTH.pack(len(start) + len(body) + len(cells)), start, body, cells))
 
 
-class Answer(NamedTuple):
-    """What came for a call."""
-
-    call_id: int
-    fault: Fault | None
-    body: bytes
-    """The result, encoded; empty beside a fault."""
-    frame: bytes
-    cells_at: int
-    """Where in the frame the block of cells begins; it ends with the frame."""
-
-
-def answer(frame: bytes) -> Answer:
-    """Read a frame, without the length before it.
-
-    Raises:
-        Garbled: it is no answer.
-    """
-    try:
-        header, position = _delimited(frame, 0)
-        call_id: int | None = None
-        fault, cells_length = None, 0
-        for key, value in fields(header):
-            if key == _VARINT_1 and isinstance(value, int):
-                call_id = SERVERS_OWN if value in (_UNSIGNED_OF_MINUS_ONE, 2**32 - 1) else value
-            elif key == _BYTES_2 and isinstance(value, bytes):
-                fault = _fault(value)
-            elif key == _BYTES_3 and isinstance(value, bytes):
-                cells_length = _length_in(value)
-        if call_id is None:
-            raise Garbled("the header of an answer has no call id")
-        body = b""
-        if fault is None:
-            body, position = _delimited(frame, position)
-    except RemoteProtocolError as error:
-        raise Garbled(f"an answer cannot be read: {error}") from error
-    if cells_length != len(frame) - position:
-        raise Garbled(
-            f"an answer claims {cells_length} bytes of cells where {len(frame) - position} are left"
-        )
-    return Answer(call_id, fault, body, frame, position)
-
-
-def _delimited(frame: bytes, position: int) -> tuple[bytes, int]:
-    """Return the message at a position, and where it ends."""
-    length = shift = 0
-    while True:
-        if position >= len(frame) or shift > 28:
-            raise Garbled("an answer ends inside a length")
-        byte = frame[position]
-        position += 1
-        length |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-    if length > len(frame) - position:
-        raise Garbled(
-            f"a part of an answer claims {length} bytes where {len(frame) - position} are left"
-        )
-    return frame[position : position + length], position + length
-
-
-def _fault(data: bytes) -> Fault:
-    """Read an `ExceptionResponse`."""
-    name = text = host = ""
-    port, do_not_retry = 0, False
-    for key, value in fields(data):
-        if isinstance(value, bytes):
-            if key == _BYTES_1:
-                name = value.decode(errors="replace")
-            elif key == _BYTES_2:
-                text = value.decode(errors="replace")
-            elif key == _BYTES_3:
-                host = value.decode(errors="replace")
-        elif key == _VARINT_4:
-            port = value
-        elif key == _VARINT_5:
-            do_not_retry = bool(value)
-    return Fault(name, text, host=host, port=port, do_not_retry=do_not_retry)
-
-
-def _length_in(meta: bytes) -> int:
-    for key, value in fields(meta):
-        if key == _VARINT_1 and isinstance(value, int):
-            return value
-    return 0
-
-
 class FrameSplitter:
     """Cuts what comes from a socket into frames.
 
@@ -247,15 +154,17 @@ class FrameSplitter:
             Garbled: its length is none.
         """
         length = self._length()
-        if length is None or self.missing:
+        if length is None:
             return None
         data, at, pieces = self._state
-        if at + _LENGTH.size + length > len(data):
+        end = at + _LENGTH.size + length
+        if end > len(data):
+            if self.missing:
+                return None
             is_ended = self.has_ended
-            data, at = b"".join((data[at:], *pieces)), 0
+            data, at, end = b"".join((data[at:], *pieces)), 0, _LENGTH.size + length
             self._state = (data, at, [b""] if is_ended else [])
-        at += _LENGTH.size
-        return data[at : at + length]
+        return data[at + _LENGTH.size : end]
 
     def drop_first(self) -> None:
         """Let go of the first frame, which `first` has returned."""

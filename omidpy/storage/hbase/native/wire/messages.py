@@ -9,21 +9,20 @@ Source: `Client.proto` and `HBase.proto` of HBase 2.6.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from omidpy.errors import RemoteProtocolError
-from omidpy.model import MAX_VERSION, Cell
+from omidpy.model import MAX_VERSION
 from omidpy.storage.hbase.native import cellblock
-from omidpy.storage.hbase.native.faults import Fault, Garbled
+from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.values import (
     Check,
-    Found,
     Get,
     RegionAction,
     RowChange,
     Selection,
 )
-from omidpy.storage.hbase.native.wire.frames import Answer
 from omidpy.wire.protobuf import fields, put_bool, put_bytes, put_uint64, put_varint, varints
 
 REGION_NAME: Final = 1
@@ -42,6 +41,7 @@ V1, V2, V3, V4, V5, V6, V7, V8, V9, V10, V11 = (_key(number, 0) for number in ra
 B1, B2, B3, B4, B5, B6, B7, B8 = (_key(number, 2) for number in range(1, 9))
 
 
+@lru_cache(maxsize=4096)
 def region_specifier(name: bytes, kind: int = REGION_NAME) -> bytes:
     """Return a `RegionSpecifier`."""
     out = bytearray((V1, kind))
@@ -77,17 +77,16 @@ def put_versions(out: bytearray, range_key: int, count_key: int, selection: Sele
     put_uint64(out, count_key, selection.max_versions)
 
 
-def get_message(get: Get) -> bytes:
-    """Return a `Get`."""
+def _get_tail(selection: Selection, *, existence_only: bool) -> bytes:
+    """Return what a `Get` has behind its row, which is the same for many rows."""
     out = bytearray()
-    put_bytes(out, B1, get.row)
-    put_columns(out, 2, get.selection)
-    if get.selection.filter_bytes is not None:
-        put_bytes(out, B4, get.selection.filter_bytes)
-    put_versions(out, B5, V6, get.selection)
-    if get.selection.most_cells:
-        put_uint64(out, V8, get.selection.most_cells)
-    if get.existence_only:
+    put_columns(out, 2, selection)
+    if selection.filter_bytes is not None:
+        put_bytes(out, B4, selection.filter_bytes)
+    put_versions(out, B5, V6, selection)
+    if selection.most_cells:
+        put_uint64(out, V8, selection.most_cells)
+    if existence_only:
         put_bool(out, V10, value=True)
     return bytes(out)
 
@@ -96,58 +95,11 @@ def get_request(region: bytes, get: Get) -> bytes:
     """Return a `GetRequest`."""
     out = bytearray()
     put_bytes(out, B1, region_specifier(region))
-    put_bytes(out, B2, get_message(get))
+    message = bytearray()
+    put_bytes(message, B1, get.row)
+    message += _get_tail(get.selection, existence_only=get.existence_only)
+    put_bytes(out, B2, message)
     return bytes(out)
-
-
-class _Result(NamedTuple):
-    inline: list[Cell]
-    """Cells within the message: a lone get and an increment are answered so."""
-    cell_count: int
-    """Cells in the block."""
-    exists: bool | None
-
-
-def _result(data: bytes) -> _Result:
-    inline: list[Cell] = []
-    count, exists = 0, None
-    for key, value in message_fields(data):
-        if key == B1 and isinstance(value, bytes):
-            inline.append(_cell(value))
-        elif key == V2 and isinstance(value, int):
-            count = value
-        elif key == V3:
-            exists = bool(value)
-    return _Result(inline, count, exists)
-
-
-def _cell(data: bytes) -> Cell:
-    """Read a `Cell`."""
-    row = family = qualifier = value = b""
-    version = 0
-    for key, found in message_fields(data):
-        if isinstance(found, bytes):
-            if key == B1:
-                row = found
-            elif key == B2:
-                family = found
-            elif key == B3:
-                qualifier = found
-            elif key == B6:
-                value = found
-        elif key == V4:
-            version = found
-    return Cell(row, family, qualifier, version, value)
-
-
-def read_get(answer: Answer) -> Found:
-    """Read a `GetResponse`."""
-    found = _Result([], 0, None)
-    for key, value in message_fields(answer.body):
-        if key == B1 and isinstance(value, bytes):
-            found = _result(value)
-    (cells,) = cellblock.decode(answer.frame, answer.cells_at, (found.cell_count,))
-    return Found(found.inline + cells, found.exists)
 
 
 # -- writes ----------------------------------------------------------------------------------------
@@ -214,14 +166,6 @@ def mutate_request(
     return bytes(out), mutation.cells
 
 
-def read_mutate(answer: Answer) -> bool:
-    """Read a `MutateResponse`; return whether the condition held."""
-    for key, value in message_fields(answer.body):
-        if key == V2:
-            return bool(value)
-    raise Garbled("the answer to a mutation does not say whether it was processed")
-
-
 def increment_request(
     region: bytes,
     row: bytes,
@@ -257,6 +201,8 @@ def multi_request(parts: Sequence[RegionAction], durability: int) -> tuple[bytes
     """
     out = bytearray()
     cells: list[bytes] = []
+    asked: tuple[Selection, bool] | None = None
+    tail = b""
     for part in parts:
         action = bytearray()
         put_bytes(action, B1, region_specifier(part.region.name))
@@ -268,7 +214,14 @@ def multi_request(parts: Sequence[RegionAction], durability: int) -> tuple[bytes
             put_bool(action, V2, value=True)
         for index, one in enumerate(part.actions):
             if isinstance(one, Get):
-                _put_action(action, index, B3, get_message(one))
+                row, selection, existence_only = one
+                if asked is None or asked[0] is not selection or asked[1] is not existence_only:
+                    asked = selection, existence_only
+                    tail = _get_tail(selection, existence_only=existence_only)
+                message = bytearray()
+                put_bytes(message, B1, row)
+                message += tail
+                _put_action(action, index, B3, message)
                 continue
             for number, mutation in enumerate(_mutations(one, durability)):
                 _put_action(action, index + number, B2, mutation.message)
@@ -279,96 +232,11 @@ def multi_request(parts: Sequence[RegionAction], durability: int) -> tuple[bytes
     return bytes(out), b"".join(cells)
 
 
-def _put_action(out: bytearray, index: int, key: int, message: bytes) -> None:
-    body = bytearray((V1,))
-    put_varint(body, index)
+def _put_action(out: bytearray, index: int, key: int, message: bytes | bytearray) -> None:
+    body = bytearray()
+    put_uint64(body, V1, index)
     put_bytes(body, key, message)
     put_bytes(out, B3, body)
-
-
-class PartAnswer(NamedTuple):
-    """What became of the actions in one region."""
-
-    fault: Fault | None
-    """Of the region as a whole."""
-    processed: bool | None
-    """Whether the condition held."""
-    results: dict[int, Found | Fault]
-    """By the number of the action."""
-
-    @property
-    def first_fault(self) -> Fault | None:
-        """A fault of the region or of one of the actions; None if all were done."""
-        if self.fault is not None:
-            return self.fault
-        return next((one for one in self.results.values() if isinstance(one, Fault)), None)
-
-    def found(self, number: int) -> Found:
-        """Return what a get found."""
-        found = self.results.get(number)
-        if not isinstance(found, Found):
-            raise Garbled("the answer to a get is missing")
-        return found
-
-
-def read_multi(answer: Answer, part_count: int) -> list[PartAnswer]:
-    """Read a `MultiResponse`: one answer for each part, in their order."""
-    counts: list[int] = []
-    parts: list[PartAnswer] = []
-    waiting: list[tuple[PartAnswer, int, _Result]] = []
-    for key, value in message_fields(answer.body):
-        if key != B1 or not isinstance(value, bytes):
-            continue
-        fault, processed = None, None
-        results: dict[int, Found | Fault] = {}
-        gets: list[tuple[int, _Result]] = []
-        for part_key, part_value in message_fields(value):
-            if part_key == B1 and isinstance(part_value, bytes):
-                index, found = _result_or_fault(part_value)
-                if isinstance(found, Fault):
-                    results[index] = found
-                elif found is not None:
-                    gets.append((index, found))
-            elif part_key == B2 and isinstance(part_value, bytes):
-                fault = _named_fault(part_value)
-            elif part_key == V3:
-                processed = bool(part_value)
-        part = PartAnswer(fault, processed, results)
-        parts.append(part)
-        for index, found in gets:
-            counts.append(found.cell_count)
-            waiting.append((part, index, found))
-    if len(parts) != part_count:
-        raise Garbled(f"an answer has {len(parts)} parts where {part_count} were asked for")
-    rows = cellblock.decode(answer.frame, answer.cells_at, counts)
-    for (part, index, found), cells in zip(waiting, rows, strict=True):
-        part.results[index] = Found(found.inline + cells, found.exists)
-    return parts
-
-
-def _result_or_fault(data: bytes) -> tuple[int, _Result | Fault | None]:
-    index = 0
-    found: _Result | Fault | None = None
-    for key, value in message_fields(data):
-        if key == V1 and isinstance(value, int):
-            index = value
-        elif key == B2 and isinstance(value, bytes):
-            found = _result(value)
-        elif key == B3 and isinstance(value, bytes):
-            found = _named_fault(value)
-    return index, found
-
-
-def _named_fault(data: bytes) -> Fault:
-    """Read the exception of a part: class and text."""
-    name, text = "", ""
-    for key, value in message_fields(data):
-        if isinstance(value, bytes):
-            if key == B1:
-                name = value.decode(errors="replace")
-            elif key == B2:
-                text = value.decode(errors="replace")
-    return Fault(name, text)
 
 
 def message_numbers(data: bytes) -> Iterator[int]:

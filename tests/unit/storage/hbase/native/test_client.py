@@ -467,7 +467,9 @@ def test_a_server_that_stands_still_is_left_when_its_region_is_elsewhere(
     began_s = time.monotonic()
     client.mutate("t", PUT)
     assert time.monotonic() - began_s < 3
-    assert looks == [region] * (1 if is_known else 3)
+    # On a busy machine the other one takes its time, too, and is doubted as well.
+    of_still = [one for one in looks if one.server != other.server]
+    assert of_still == [region] * (1 if is_known else 3)
     assert (still.methods, other.methods) == (["Mutate"], ["Mutate"])
 
 

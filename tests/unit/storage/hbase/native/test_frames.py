@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from omidpy.storage.hbase.native.faults import Fault, Garbled
-from omidpy.storage.hbase.native.wire import frames
+from omidpy.storage.hbase.native.wire import answers, frames
 from omidpy.storage.hbase.native.wire.frames import MOST_PIECES, FrameSplitter
 from tests.machines.fake_hbase import Reply, fault, frame_of
 from tests.machines.hbase_messages import message
@@ -42,7 +42,7 @@ def test_a_request_is_header_parameter_and_cells() -> None:
 
 def test_the_golden_answer_to_a_put_is_read() -> None:
     """As HBase 2.6.4 sent it."""
-    answer = frames.answer(bytes.fromhex("020801021001"))
+    answer = answers.answer(bytes.fromhex("020801021001"))
     assert (answer.call_id, answer.fault, answer.body) == (1, None, b"\x10\x01")
 
 
@@ -60,7 +60,7 @@ def test_an_exception_is_a_fault_with_all_that_it_says() -> None:
             "do_not_retry": True,
         },
     ).SerializeToString()
-    answer = frames.answer(bytes((len(header),)) + header if len(header) < 128 else _long(header))
+    answer = answers.answer(bytes((len(header),)) + header if len(header) < 128 else _long(header))
     assert answer.fault is not None
     assert answer.fault.class_name == "RegionMovedException"
     assert answer.fault.moved_to == ("h", 7, 9)
@@ -77,24 +77,24 @@ def _long(header: bytes) -> bytes:
 def test_an_answer_cut_short_at_any_byte_is_refused(reply: Reply) -> None:
     """Its frame said another length, so that what is missing is never filled with the next one."""
     whole = frame_of(1, reply)[4:]
-    frames.answer(whole)
+    answers.answer(whole)
     for length in range(len(whole)):
         with pytest.raises(Garbled):
-            frames.answer(whole[:length])
+            answers.answer(whole[:length])
     with pytest.raises(Garbled, match="bytes of cells"):
-        frames.answer(whole + b"x")
+        answers.answer(whole + b"x")
 
 
 @pytest.mark.parametrize("data", ["ff", "ffffffffff01", "0a08", "80", "020805ffffffff7f", ""])
 def test_lengths_that_are_none_are_refused(data: str) -> None:
     """Without reading, or keeping, what they claim."""
     with pytest.raises(Garbled):
-        frames.answer(bytes.fromhex(data))
+        answers.answer(bytes.fromhex(data))
 
 
 def test_the_servers_own_answer_has_no_call() -> None:
     """HBase sends -1 as a number of 32 bits."""
-    assert frames.answer(bytes.fromhex("0608ffffffff0f00")).call_id == frames.SERVERS_OWN
+    assert answers.answer(bytes.fromhex("0608ffffffff0f00")).call_id == answers.SERVERS_OWN
 
 
 def test_frames_come_out_whole_however_they_come_in() -> None:
@@ -118,7 +118,7 @@ def test_a_frame_that_was_not_let_go_of_comes_again() -> None:
     splitter.drop_first()
     second = splitter.first()
     assert second is not None
-    assert frames.answer(second).call_id == 2
+    assert answers.answer(second).call_id == 2
 
 
 def test_a_frame_longer_than_any_is_refused_at_its_length() -> None:

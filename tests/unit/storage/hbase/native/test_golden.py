@@ -38,8 +38,8 @@ from omidpy.storage.hbase.native.values import (
     ServerName,
     TableDescriptor,
 )
-from omidpy.storage.hbase.native.wire import frames, messages, schema
-from omidpy.storage.hbase.native.wire.frames import Answer
+from omidpy.storage.hbase.native.wire import answers, frames, messages, schema
+from omidpy.storage.hbase.native.wire.answers import Answer
 from omidpy.wire.protobuf import fields
 from tests.machines.golden_frames import Exchange, header, read_exchanges
 from tests.machines.hbase_messages import message
@@ -54,10 +54,17 @@ def of(method: str, number: int = 0, service: str = "ClientService") -> Exchange
     return [one for one in ALL if (one.service, one.method) == (service, method)][number]
 
 
+def delimited(data: bytes, at: int) -> tuple[bytes, int]:
+    """Return the message at a position, and where it ends."""
+    fields = answers.Fields(data, at, len(data))
+    end = fields.skip_delimited()
+    return fields.own(), end
+
+
 def asked(exchange: Exchange) -> tuple[bytes, bytes]:
     """Return the parameter and the cells of a request."""
-    _, at = frames._delimited(exchange.request, 0)
-    body, at = frames._delimited(exchange.request, at)
+    _, at = delimited(exchange.request, 0)
+    body, at = delimited(exchange.request, at)
     return body, exchange.request[at:]
 
 
@@ -71,7 +78,7 @@ def parsed(name: str, data: bytes) -> Any:
 
 def answer(exchange: Exchange) -> Answer:
     """Return what our reader makes of an answer."""
-    return frames.answer(exchange.answer)
+    return answers.answer(exchange.answer)
 
 
 REGION: Final = Region(
@@ -90,7 +97,7 @@ def test_every_frame_is_an_answer_to_its_call() -> None:
         assert answer(exchange).call_id == header(exchange.request)[1 << 3]
         body, cells = asked(exchange)
         told = header(exchange.request)
-        theirs = parsed("RequestHeader", frames._delimited(exchange.request, 0)[0])
+        theirs = parsed("RequestHeader", delimited(exchange.request, 0)[0])
         # Java says these where they are the usual ones, too.
         if not theirs.priority:
             theirs.ClearField("priority")
@@ -104,7 +111,7 @@ def test_every_frame_is_an_answer_to_its_call() -> None:
             priority=int(told.get(6 << 3, 0)),
             timeout_ms=int(told.get(7 << 3, 0)),
         )[4:]
-        assert parsed("RequestHeader", frames._delimited(mine, 0)[0]) == theirs
+        assert parsed("RequestHeader", delimited(mine, 0)[0]) == theirs
         assert mine.endswith(body + cells)
 
 
@@ -165,7 +172,7 @@ def test_changes_are_written_as_java_writes_them(number: int) -> None:
         # HBase takes an empty value that is compared, which is Java's, for absence as well.
         theirs.condition.comparator.CopyFrom(ours.condition.comparator)
     assert ours.condition == theirs.condition
-    assert messages.read_mutate(answer(exchange)) is was_processed
+    assert answers.read_mutate(answer(exchange)) is was_processed
 
 
 def test_an_increment_is_one_of_java_s() -> None:
@@ -178,7 +185,7 @@ def test_an_increment_is_one_of_java_s() -> None:
     assert all(nonces)
     assert (ours.nonce_group, ours.mutation.nonce) == nonces
     assert [my_cells] == inline(theirs.mutation)
-    (cell,) = messages.read_get(answer(exchange)).cells
+    (cell,) = answers.read_get(answer(exchange)).cells
     assert (cell.row, int.from_bytes(cell.value)) == (b"n", 7)
 
 
@@ -208,7 +215,7 @@ def test_multis_are_written_as_java_writes_them() -> None:
         assert [one.mutation.row for one in my_part.action] == [
             one.mutation.row for one in part.action
         ]
-    assert [one.first_fault for one in messages.read_multi(answer(of("Multi", 0)), 2)] == [None] * 2
+    assert [one.first_fault for one in answers.read_multi(answer(of("Multi", 0)), 2)] == [None] * 2
     body, _ = asked(of("Multi", 1))
     both = RowChange(b"c", put(b"c", 7, b"six").puts, (DeleteCell(CF, Q, 5, DELETE_VERSION),))
     mine, my_cells = messages.multi_request([RegionAction(REGION, (both,))], 0)
@@ -222,7 +229,7 @@ def test_multis_are_written_as_java_writes_them() -> None:
         for found in (theirs, ours)
     ]
     assert kinds[0] == kinds[1]
-    (done,) = messages.read_multi(answer(of("Multi", 1)), 1)
+    (done,) = answers.read_multi(answer(of("Multi", 1)), 1)
     assert (done.first_fault, done.processed) == (None, True)
 
 
@@ -234,16 +241,16 @@ CELL_Z: Final = Cell(b"z", CF, Q, 5, b"three")
 
 def test_gets_are_read() -> None:
     """Cells within the message, none, and whether there are any."""
-    assert messages.read_get(answer(of("Get", 0))).cells == CELL_A
-    assert messages.read_get(answer(of("Get", 1))) == Found([])
-    assert messages.read_get(answer(of("Get", 2))).exists is True
+    assert answers.read_get(answer(of("Get", 0))).cells == CELL_A
+    assert answers.read_get(answer(of("Get", 1))) == Found([])
+    assert answers.read_get(answer(of("Get", 2))).exists is True
     theirs = parsed("GetRequest", asked(of("Get", 0))[0]).get
     ours = parsed(
         "GetRequest", messages.get_request(REGION.name, Get(b"a", Selection(max_versions=2)))
     ).get
     assert (ours.row, ours.max_versions) == (theirs.row, theirs.max_versions)
     many = of("Multi", 2)
-    parts = messages.read_multi(
+    parts = answers.read_multi(
         answer(many), len(parsed("MultiRequest", asked(many)[0]).regionAction)
     )
     found = {cell for part in parts for one in part.results.values() for cell in cells_of(one)}
@@ -366,4 +373,4 @@ def test_nothing_of_an_answer_may_be_missing(number: int) -> None:
     whole = ALL[number].answer
     for length in range(len(whole)):
         with pytest.raises(Garbled):
-            frames.answer(whole[:length])
+            answers.answer(whole[:length])

@@ -27,8 +27,8 @@ from omidpy.storage.hbase.native.values import (
     ServerName,
     TableDescriptor,
 )
-from omidpy.storage.hbase.native.wire import frames, messages, schema, status
-from omidpy.storage.hbase.native.wire.frames import Answer
+from omidpy.storage.hbase.native.wire import answers, frames, messages, schema, status
+from omidpy.storage.hbase.native.wire.answers import Answer
 from omidpy.storage.hbase.native.wire.schema import Nonces
 from tests.machines.hbase_messages import message
 
@@ -92,8 +92,8 @@ def test_the_answer_to_a_get_has_its_cells_inside_or_beside() -> None:
     )
     beside = answer("GetResponse", cell(b"a", b"v"), result={"associated_cell_count": 1})
     expected = Found([Cell(b"a", b"f", b"q", 5, b"v")])
-    assert messages.read_get(inside) == messages.read_get(beside) == expected
-    assert messages.read_get(answer("GetResponse", result={"exists": True})).exists is True
+    assert answers.read_get(inside) == answers.read_get(beside) == expected
+    assert answers.read_get(answer("GetResponse", result={"exists": True})).exists is True
 
 
 def test_a_put_travels_beside_its_message() -> None:
@@ -150,7 +150,7 @@ def test_changes_in_one_part_cannot_be_made_atomic_by_accident() -> None:
 
 def test_the_answers_of_a_multi_go_by_their_index() -> None:
     """Gets are answered before changes, so the order says nothing."""
-    found = messages.read_multi(
+    found = answers.read_multi(
         answer(
             "MultiResponse",
             cell(b"b", b"two") + cell(b"a", b"one") + cell(b"z", b"three"),
@@ -189,7 +189,7 @@ def test_the_answers_of_a_multi_go_by_their_index() -> None:
 def test_an_answer_with_fewer_parts_than_asked_is_refused() -> None:
     """They are told apart by their place alone."""
     with pytest.raises(Garbled, match="1 parts where 2"):
-        messages.read_multi(answer("MultiResponse", regionActionResult=[{}]), 2)
+        answers.read_multi(answer("MultiResponse", regionActionResult=[{}]), 2)
 
 
 def test_a_scan_says_where_how_far_and_how_much() -> None:
@@ -349,11 +349,11 @@ def test_a_row_of_the_catalogue_is_a_region_if_somebody_serves_it() -> None:
 @pytest.mark.parametrize(
     ("name", "decode", "values"),
     [
-        ("GetResponse", messages.read_get, {"result": {"associated_cell_count": 1}}),
-        ("MutateResponse", messages.read_mutate, {"processed": True}),
+        ("GetResponse", answers.read_get, {"result": {"associated_cell_count": 1}}),
+        ("MutateResponse", answers.read_mutate, {"processed": True}),
         (
             "MultiResponse",
-            lambda found: messages.read_multi(found, 1),
+            lambda found: answers.read_multi(found, 1),
             {"regionActionResult": [{"exception": {"name": "a.B", "value": b"text"}}]},
         ),
         (
