@@ -54,6 +54,7 @@ def servers(address: NativeAddress) -> Iterator[Seen]:
     Cost: a connection to each server, a read of the catalogue, and 2 RPCs to the master.
     """
     calls = Calls(address)
+    is_master_there = False
     try:
         for role, find, service in (
             ("catalogue", calls.registry.meta_server, REGIONS),
@@ -66,8 +67,11 @@ def servers(address: NativeAddress) -> Iterator[Seen]:
                 if role == "catalogue":
                     return
                 continue
-            yield _seen(calls, role, server, service)
-        version, loads = _told(calls)
+            seen = _seen(calls, role, server, service)
+            yield seen
+            is_master_there = role == "master" and seen.problem is None
+        # One that cannot be reached would be tried for as long as a call may take.
+        version, loads = _told(calls) if is_master_there else ("", {})
         if not is_supported(version):
             yield Seen(RELEASE, version, NOT_SUPPORTED)
         for server in sorted(_region_servers(calls)):
@@ -94,7 +98,7 @@ def _seen(calls: Calls, role: str, server: ServerName, service: str) -> Seen:
 def _told(calls: Calls) -> tuple[str, dict[ServerName, ServerLoad]]:
     """Return the release, and what each server has to do.
 
-    Nothing where no master tells, who has been looked at.
+    Nothing where no master tells: it may have gone since it was looked at.
     """
     admin = Admin(calls)
     try:
