@@ -153,25 +153,32 @@ def publish(
     at_first = seen or _first_look(store, plan, is_resumed=is_resumed)
     was_there = is_resumed and _is_committed(store, plan, at_first)
     kept = standing or Standing(store, plan)
-    looks = [] if at_first is None or is_resumed else [at_first]
-    # A store that keeps conditions refuses to replace a head that is another one by then, however
-    # long ago it was read; of others nobody knows, and there it is read at the last moment.
-    beside = None
-    if not looks and not is_resumed and store.is_strict:
-        beside = lambda: looks.append(read(store, plan.folder))  # noqa: E731 - of one place
+    replaced = None if is_resumed else at_first  # the head that the commit takes the place of
+
+    def look_beside() -> None:
+        nonlocal replaced
+        replaced = read(store, plan.folder)
+
     lost = None
     if at_first is not None and not was_there:
         lost = deciding.lost_already(store, plan, at_first.head)
     if lost is not None:
         failures: list[CommitterError] = [lost]
     else:
-        files = () if was_there else plan.files
+        # A store that keeps conditions refuses to replace a head that is another one by then,
+        # however long ago it was read, so that it may be read beside the files; of other stores
+        # that is not known, and there `commit` reads it at the last moment.
+        may_look = replaced is None and not is_resumed and store.is_strict
         failures = each(
-            store, files, lambda one: complete(store, plan, one, kept), progress, beside=beside
+            store,
+            () if was_there else plan.files,
+            lambda one: complete(store, plan, one, kept),
+            progress,
+            beside=look_beside if may_look else None,
         )
     if not failures and not was_there:
         try:
-            decision = deciding.commit(store, plan, next(iter(looks), None))
+            decision = deciding.commit(store, plan, replaced)
             plan, was_there = decision.plan, decision.was_there
         except CommitterError as error:
             failures = [error]
