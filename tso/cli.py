@@ -168,7 +168,7 @@ class _Service:
         self._stop = asyncio.Event()
         self._server: OracleServer | None = None
         self._is_standing_by = False
-        """Whether somebody else leads, as the store said when it was last asked."""
+        """Whether another oracle leads, as the store said when it was last asked."""
         # The one thread that touches store and lease; SQLite and the lease want no more.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tso-store")
 

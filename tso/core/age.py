@@ -1,11 +1,11 @@
-"""Say how old a timestamp is, by a clock that nobody can set.
+"""Say how old a timestamp is, by a clock that cannot be set.
 
 The oracle counts elapsed time itself: monotonic time while it runs, plausible wall time while it
 was down.  From samples of (elapsed time, last timestamp issued) follow the low watermark by age,
-and, for whoever reads the recorded ones, retention.  Pure: readings of the clocks are arguments.
+and, for readers of the recorded ones, retention.  Pure: readings of the clocks are arguments.
 
 A watermark that moved with the date would abort every transaction, or drop all history, on the day
-somebody sets the clock wrong (docs/decisions/0005).
+the clock is set wrong (docs/decisions/0005).
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ A begin waits for the commits before it, and for no others.  The low watermark i
 after the batch that raised it, never before an earlier decision is durable.  It may lag: what is
 written is a promise, and a lower watermark promises less.
 
-A flush that carries no answers (a higher ceiling, a watermark, a sample) holds nobody up.
+A flush that carries no answers (a higher ceiling, a watermark, a sample) holds no answer up.
 
-An answer that needs no flush leaves without a look at the lease, so that it may leave only while
-nobody else can have it.  The shell says until when; past that every answer waits for a flush.
+An answer that needs no flush leaves without a look at the lease, so that it may leave only while no
+other oracle can have it (I8).  The shell says until when; past that every answer waits for a flush.
 
 What is remembered is bounded: the last decisions, for retries and duplicates; `promises.py`, until
 the low watermark passes them.  A transaction of which nothing is remembered is looked up in the
@@ -123,7 +123,7 @@ class Machine(Generic[Ticket]):
         self.epoch: Final = inherited.epoch
         self.time: Final = OracleTime(now, last_sample=inherited.last_sample)
         self.vouched_until_s = inf
-        """By the monotonic clock: until then nobody else answers.  The shell moves it on."""
+        """By the monotonic clock: until then no other oracle answers.  The shell moves it on."""
         self.has_omids_clients = False
         """Whether a client ever came that may plant invalidations by itself.  The shell says so."""
         self._settings = settings
@@ -226,7 +226,7 @@ class Machine(Generic[Ticket]):
         return self._engine.last_issued
 
     def began(self, start_ts: int, clients: Iterable[int]) -> list[int] | None:
-        """Return who of `clients` began a transaction; None if nobody knows, or nobody did.
+        """Return who of `clients` began a transaction; None if that is not known, or none did.
 
         It may be none of them.
         """
@@ -247,7 +247,8 @@ class Machine(Generic[Ticket]):
     def fill(self, slice_count: int) -> bool:
         """Put more of what a long commit wrote into its place; True if nothing is left.
 
-        Whoever had one decided does so soon, slice by slice: until then each commit takes longer.
+        The shell that had one decided does so soon, slice by slice: until then each commit takes
+        longer.
         """
         return self._engine.fill(slice_count * FILLED_AT_ONCE)
 
@@ -464,7 +465,7 @@ class Machine(Generic[Ticket]):
             effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
             return
         is_own = self._is_own(start_ts, owner)
-        # Whoever asks what became of a commit changes nothing, so that a client is told which comes
+        # To ask what became of a commit changes nothing, so that a client is told which comes
         # from another address than before.  One that cannot say who it is may have connected anew.
         is_told = owner == FORGOTTEN or request.is_retry or is_connection(self._client)
         if not is_own and not is_told:
@@ -483,7 +484,7 @@ class Machine(Generic[Ticket]):
             self._look_up(ticket, Deferred(Recall.COMMIT_FROM_TABLE, start_ts))
         elif not is_own:
             # It is refused as what is below the low watermark is, and nothing is noted: the refusal
-            # is for whoever asks, and not for whose it is.
+            # is for the client that asks, and not for whose it is.
             if start_ts <= self._decisions.forgotten_start:
                 self._look_up(ticket, Deferred(Recall.REFUSED_UNLESS_IN_TABLE, start_ts))
             else:
@@ -513,7 +514,7 @@ class Machine(Generic[Ticket]):
         self._batches.answer(ticket, waiting)
 
     def _make_room(self, effects: list[Effect[Ticket]]) -> None:
-        """Let the write sets go that wait for whoever keeps the most of them."""
+        """Let the write sets go that wait for the client that keeps the most of them."""
         while (hoarder := self._waiting_cells.worst()) is not None:
             for answers in self._batches.waiting():
                 for place, (ticket, waiting) in enumerate(answers):
@@ -694,8 +695,8 @@ class Machine(Generic[Ticket]):
         elif start_ts in self._promises.barred:
             effects.append(Close(ticket, f"start_ts {start_ts} was invalidated meanwhile"))
         else:
-            # If it was committed, completed and forgotten, it conflicts with itself: whoever asks
-            # later, in so many words, must not be told of a refusal that came of this.
+            # If it was committed, completed and forgotten, it conflicts with itself: a client that
+            # asks later, in so many words, must not be told of a refusal that came of this.
             reached("oracle.decided_after_look_up", "I8")
             self._decide(ticket, request, waiting.client, is_certain=False)
 

@@ -1,7 +1,7 @@
 """What does a batch change in the store?  Its decisions as mutations of rows.
 
 Pure; `durable/persist.py` writes them, in an order that each kind of store allows.  A commit entry
-stands on condition that no invalidation does, and the other way round: whoever comes first has
+stands on condition that no invalidation does, and the other way round: the first of the two has
 decided.
 """
 

@@ -26,7 +26,7 @@ One batch is written at a time.  On HBase a second one in flight would gain noth
 batch does not: the gateway sends a batch to all region servers at once, and four writers for the
 parts of one batch were no faster than one call (8 ms for 1,000 entries, two cores).
 
-The low watermark is written with the commits or after them, never before: whoever reads it must
+The low watermark is written with the commits or after them, never before: a reader of it must
 find every commit that was decided earlier (L1 in docs/explanation/pruning.md).  Where that is no
 part of a guarded batch it is written upward only, so that a deposed oracle cannot lower it.
 
@@ -107,7 +107,7 @@ from tso.durable.omid_timestamps import initial_ceiling
 logger = logging.getLogger(__name__)
 
 MAX_AHEAD_COUNT: Final = 3
-"""Entries that are written one by one, so that nobody waits between them and the lease's read.
+"""Entries that are written one by one, so that no commit waits between them and the lease's read.
 
 The gateway does one after another, so that more of them are quicker as one call with two reads
 behind it.  Measured at a gateway under load, one by one and together: 0.4 and 0.55 ms for one
@@ -155,7 +155,7 @@ class StorePersistence:
         Args:
             store: It has the system tables.
             lease: Held when `start` is called.
-            initial_timestamp: Where to go on if nobody recorded the last timestamp.
+            initial_timestamp: Where to go on if no oracle recorded its last timestamp.
             omid_ceiling: Finds the ceiling that Omid kept elsewhere, if it did.
             reader: Where one read is done beside another; None makes a thread for it.
         """
@@ -213,8 +213,8 @@ class StorePersistence:
                 "start once with --initial-timestamp N, above every timestamp that was issued"
             )
         if stored:
-            # Whoever reads a low watermark takes the greater of Omid's and ours.  Omid's lies below
-            # its ceiling, unless that is one which it left when it came to keep it elsewhere.
+            # Readers of a low watermark take the greater of Omid's and ours (I4).  Omid's lies
+            # below its ceiling, unless that is one which it left when it came to keep it elsewhere.
             stored = max(stored, read_java_low_watermark(self._store))
         first = first_candidate(settings, now, stored, accept_clock=accept_clock)
         epoch: int = stored
@@ -225,13 +225,13 @@ class StorePersistence:
             recorded = self._control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(first)
             epoch = recorded - TIMESTAMP_STEP
         elif self._control.read(FIRST_TIMESTAMP_FACT) is None:
-            # Omid issued timestamps here before us; nobody knows the first, so any may be its.
+            # Omid issued timestamps here before us, and kept no note of the first: any may be its.
             self._control.replace(ADOPTED_CEILING_FACT, None, encode_long(stored))
             self._control.replace(FIRST_TIMESTAMP_FACT, None, encode_long(TIMESTAMP_STEP))
         ceiling = max(first, epoch + TIMESTAMP_STEP) + settings.lookahead
         self._raise_ceiling(ceiling)
         # Still ours, so what was read was no successor's ceiling, below which it goes on to commit.
-        # Whoever has the lease from now on finds a ceiling, and hence an epoch, above our epoch.
+        # A lease holder that comes after us finds a ceiling, and hence an epoch, above our epoch.
         self._lease.check()
         self._control.raise_number(EPOCH_FACT, epoch)
         self._low_watermark = self._control.raise_number(LOW_WATERMARK_FACT, epoch)
@@ -299,7 +299,7 @@ class StorePersistence:
             try:
                 self._publish_java_low_watermark()
             except CorruptCell:
-                # Nobody waits for it, and what cannot be read there is no reason to stop.
+                # No answer waits for it, and what cannot be read there is no reason to stop.
                 logger.exception("Omid's low watermark does not follow ours")
         unwritable = self._unwritable(refused, batch)
         return FlushResult(refused, entries, prune_horizon, unwritable)

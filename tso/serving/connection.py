@@ -57,7 +57,7 @@ _ALERT: Final = bytes.fromhex("15030100020246")
 
 
 class Host(Protocol):
-    """What a connection needs of the server: room, turns, and somebody who answers."""
+    """What a connection needs of the server: room, turns, and answers."""
 
     loop: asyncio.AbstractEventLoop
     capabilities: PeerCapabilities
@@ -96,7 +96,7 @@ class Host(Protocol):
         ...
 
     def make_room(self) -> None:
-        """Close whoever keeps the most, until unfinished requests fit."""
+        """Close the connection that keeps the most, until unfinished requests fit."""
         ...
 
     def run(
@@ -376,7 +376,7 @@ class Connection(asyncio.Protocol):
         return self._conversation.encode(answer)
 
     def write(self, frames: bytes) -> None:
-        """Send answers, unless nobody is there any more."""
+        """Send answers, unless the client is gone."""
         if self._transport is None or self._is_closing:
             return
         if self._tls is not None:
@@ -418,7 +418,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_operator(self) -> bool:
-        """Say whether the client has every role, where not everybody has."""
+        """Say whether the client has every role, where not every client has."""
         return self._conversation.is_operator
 
     @property

@@ -133,7 +133,7 @@ def _or_the_end(method: _M) -> _M:
     def call(server: OracleServer, *args: Any) -> None:
         try:
             method(server, *args)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody foresaw it
+        except Exception as error:  # noqa: BLE001 - whatever it is, it was not foreseen
             server.end(_broken_by(error))
 
     return cast("_M", call)
@@ -232,7 +232,7 @@ class OracleServer:
 
         Raises:
             LeaseLost: another instance answers now; every connection was closed.
-            BrokenInvariant: nobody foresaw what happened; the same, and so for what else a write
+            BrokenInvariant: what happened was not foreseen; the same, and so for what else a write
                 may raise.
         """
         await asyncio.shield(self._ended)
@@ -480,7 +480,7 @@ class OracleServer:
         return machine.queue_length > MAX_QUEUE_LENGTH or machine.group_bytes > MAX_GROUP_BYTES
 
     def wait_for_turn(self, connection: Connection) -> None:
-        """Give a connection its next turn: after everybody else's, and when there is room."""
+        """Give a connection its next turn: after those of all others, and when there is room."""
         if connection in self._slicing:
             return
         if connection in self._heavy:
