@@ -8,7 +8,7 @@ every timestamp, so that nothing may be forgotten.
     I7   the horizon is the minimum over the whole key space of every table that counts
 
 Claims name rows, never regions: after a split both halves are still covered, after a merge the
-lower of the two counts, and a region nobody heard of is a hole instead of being left out.
+lower of the two counts, and a region without a claim is a hole instead of being left out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The facts that a store has once: which cannot be read, and what may they be taken for?
 
 Of claims, samples or holds one more or less is an obstacle of its own.  But there is one low
-watermark and one ceiling of timestamps, and whoever needs such a number stops where it cannot be
-read.  So a check looks at each of them first, and a repair sets it where a value is safe whatever
-the true one was:
+watermark and one ceiling of timestamps, and a process that needs such a number stops where it
+cannot be read.  So a check looks at each of them first, and a repair sets it where a value is safe
+whatever the true one was:
 
     epoch                the low watermark, which never lies below it; else what the lease says.
                          Readers forbid a commit below it, and the watermark forbids it already
