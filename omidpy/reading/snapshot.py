@@ -209,7 +209,7 @@ class Snapshot:
     ) -> list[VisibleCell]:
         """Return what this snapshot sees in a column, then what the one before that commit saw, ...
 
-        It ends at a delete, because what is older was seen by nobody after it.
+        It ends at a delete, because no snapshot after it saw what is older.
 
         Args:
             table: The table.

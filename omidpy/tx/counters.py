@@ -24,11 +24,11 @@ class Cells(Protocol):
 
     @property
     def is_conflict_free(self) -> bool:
-        """Whether writes through this object are checked by nobody."""
+        """Whether the oracle looks for no conflict of what is written through this object."""
         ...
 
     def row(self, row: bytes, columns: Iterable[bytes] | None = None) -> dict[bytes, Any]:
-        """Read a row."""
+        """Read a row, its own writes included."""
         ...
 
     def put(self, row: bytes, data: Mapping[bytes, bytes]) -> None:

@@ -29,7 +29,7 @@ class PublishedFile(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """None if nobody counted."""
+        """None if its rows were not counted."""
         ...
 
 

@@ -24,7 +24,7 @@ class Marking:
         """Look how it is found.
 
         Raises:
-            UsageError: nobody would know it; nothing was written.
+            UsageError: no part of the save knows it; nothing was written.
         """
         self._table = layout.name
         self._is_phoenixs = layout.is_phoenixs
