@@ -1,11 +1,11 @@
 """What an administrator does to an operation that does not end by itself.
 
-    cancel   turns round what nobody has called a step of yet; needs no reservation
+    cancel   turns round what no executor has called a step of yet; needs no reservation
     fail     turns round what is under way, if it can be reserved: no step of it runs meanwhile
     delete   removes the record and the locks, whatever its steps have left in the world; of what is
              past its pivot only for those who say so
     repair   removes what cannot be read: operations with their keys and locks, and of queues for
-             locks what nobody can make sense of
+             locks what cannot be read
 
 The texts are those of Accumulo's `admin fate`, because scripts read them.  Who reserves waits at
 most so long, and breaks the reservations of dead workers on its way, so that neither needs an

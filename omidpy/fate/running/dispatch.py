@@ -73,7 +73,7 @@ class Dispatcher:
         self._deferred: dict[FateId, float] = {}
 
     def offer(self, operation: Operation, *, now_s: float) -> bool:
-        """Queue one operation that may be run, unless it is busy, deferred or nobody's here."""
+        """Queue one operation that may be run, unless it is busy, deferred or unknown here."""
         pool = self._pools.pool_of(operation.name)
         if pool is None or operation.id in self._busy or operation.id in self._deferred:
             return False
@@ -100,7 +100,7 @@ class Dispatcher:
         Args:
             found: All operations of the store, in the order in which to run them.
             but: Those that were not looked for, because they were busy.
-            worker: Ours: what it has reserved and nobody runs was reserved by a call without an
+            worker: Ours: what it has reserved and does not run was reserved by a call without an
                 answer.
             now_s: Ends deferrals.
         """
