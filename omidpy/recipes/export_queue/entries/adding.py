@@ -7,7 +7,7 @@ so the cells are written without a conflict check, and an adder never aborts ano
 cells of a transactional table like others: fences, shadow cells and compactions see them.
 
 A limit is judged by the gauge that exporters keep (`upkeep/lag.py`), read at most once in
-`GAUGE_AGE_S` seconds.  Where nobody has kept it for `STALE_S`, since no exporter runs, one adder
+`GAUGE_AGE_S` seconds.  Where it was not kept for `STALE_S`, since no exporter runs, one adder
 counts, no further than the limit, and writes it for all; and so on while that lasts.
 """
 
@@ -239,7 +239,7 @@ class QueueWriter:
 
         recorded.before_commit(add)
         queues[self._table.name] = names
-        # Who records again behind an undone savepoint must find that nobody does.
+        # Who records again behind an undone savepoint must find that none does.
         recorded.when_undone(lambda: queues.pop(self._table.name, None))
 
     def _tell_of(self, bucket: int) -> None:
@@ -255,7 +255,7 @@ class QueueWriter:
 
 
 def _readable(raw: bytes, row: bytes) -> Gauge | None:
-    """Return a gauge; None: it says nothing, and whoever counts next writes another one."""
+    """Return a gauge; None: it says nothing, and the next count writes another one."""
     try:
         return decode_document(raw, Gauge, row=row)
     except CorruptCell:

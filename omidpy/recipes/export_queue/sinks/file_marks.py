@@ -3,12 +3,12 @@
     .<share>.<number>.mark    {"fence", "mark", "hidden", "name"}
 
 Of the files of a share the one with the largest number counts.  To take a bucket over, and to
-deliver a batch, is to write the next one, which `link` makes only where nobody has: so an owner
-that was replaced since it took over is refused.  One that slept for so long that its number was
-used and tidied up finds a larger one beside it, and is refused as well.
+deliver a batch, is to write the next one, which `link` makes only where it is not there: so an
+owner that was replaced since it took over is refused.  One that slept for so long that its number
+was used and tidied up finds a larger one beside it, and is refused as well.
 
 The file of a batch is durable under a hidden name before its mark is, and gets its own name behind
-it; whoever takes over does that first, where a death has come in between.  No lock is held that a
+it; the next owner does that first, where a death has come in between.  No lock is held that a
 process that was stopped could keep.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".mark"
 KEPT: Final = 2
-"""So many marks of a share are left, so that whoever reads one finds it."""
+"""So many marks of a share are left, so that a reader of one finds it."""
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class FolderMarks:
     """The marks of one folder.  Safe to share among threads, a share in the hands of one."""
 
     def __init__(self, folder: Path) -> None:
-        """Read nothing yet."""
+        """Read the folder when it is first asked for."""
         self._folder = folder
         self._numbers: dict[str, tuple[int, int]] = {}
         """(fence, number of its newest mark) of what this process has taken over."""
@@ -89,7 +89,7 @@ class FolderMarks:
         self._numbers[share.name] = fence, number + 1
 
     def rename(self, hidden: str, name: str) -> None:
-        """Give a file its name, durably, unless somebody has."""
+        """Give a file its name, durably, unless one has that name."""
         with contextlib.suppress(FileNotFoundError):
             (self._folder / hidden).rename(self._folder / name)
         self.sync()
@@ -124,7 +124,7 @@ class FolderMarks:
             raise Refused(f"{path} is no mark: {error}; remove it if you know better") from error
 
     def _write(self, share: Share, number: int, document: _Document) -> bool:
-        """Write the mark of a number, durably; say whether nobody else has."""
+        """Write the mark of a number, durably; say whether no other owner has."""
         path = self._path(share, number)
         # No other thread or process has this name.
         draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")

@@ -4,7 +4,7 @@
 
 A row is replaced only by what is newer, or by nothing, so that repetitions and a process that was
 paused change nothing (`sql.py`).  A batch is one transaction, synced before it counts as delivered,
-and keeps a mark as well, in the table `omidpy_marks` (`sql_marks.py`): rows that somebody has taken
+and keeps a mark as well, in the table `omidpy_marks` (`sql_marks.py`): rows that a reader has taken
 out of the table do not come again.
 """
 

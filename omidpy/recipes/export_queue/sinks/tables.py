@@ -105,7 +105,7 @@ class PlainTableSink(Exporter):
         )
 
     def _write_if_newer(self, entry: Entry) -> None:
-        """Write an entry unless what is there is as new; somebody may write at the same time."""
+        """Write an entry unless what is there is as new; another may write meanwhile."""
         seq, column = _sortable(entry), Column(self._family, SEQ)
         mutation = RowMutation(entry.key, self._puts(entry)[1])
         while True:
