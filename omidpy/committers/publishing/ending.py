@@ -6,8 +6,8 @@
     take back  decide -> plan says so -> abort or remove every file -> no plan
 
 What is decided stands in the destination's head (`heads/deciding.py`), and is read before any step
-of the other direction: a job that is committed is finished by whoever finds its plan, and no other
-way.
+of the other direction: a job that is committed is finished by a process that finds its plan, and in
+no other way.
 
 Each step may be done again, by another process, after any of them was cut short: a completion whose
 answer was lost finds its own object, recognised by its length and by the job and run that its
@@ -283,7 +283,7 @@ def take_back(
     # The word that no driver comes behind: from here on its commit is refused (C9).
     deciding.roll_back(store, plan)
     if etag:
-        # From here on nobody completes what others see us abort.
+        # From here on no process completes what others see us abort.
         _say_rolling_back(store, plan, etag)
     failures = each(store, plan.files, partial(undo, store, plan), progress)
     if failures:
