@@ -1,4 +1,4 @@
-"""Counters and timings that any part may report, and nobody has to collect.
+"""Counters and timings that any part may report, and none has to be collected.
 
 The library reports to a `Metrics`; the default one does nothing.  An exporter (Prometheus in
 `tso-server`) is another object of the same shape.
