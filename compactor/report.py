@@ -98,7 +98,7 @@ class AskedReport(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, question: Question) -> Self:
-        """Describe a question."""
+        """Describe what was asked of a place that no pass goes over."""
         families = [family.hex() for family in question.families]
         return cls(question.table, families, question.calls, question.cells, question.answer)
 
@@ -256,6 +256,6 @@ class RunLog:
         return found
 
     def forget(self, rows: Iterable[bytes]) -> None:
-        """Forget runs."""
+        """Forget the records of these runs."""
         if old := list(rows):
             self._control.forget(old)

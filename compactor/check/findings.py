@@ -138,7 +138,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kind: Kind, table: str, cell: Cell, detail: str = "") -> Finding:
-        """Describe a cell."""
+        """Describe what is wrong with a cell."""
         return cls(
             kind,
             table,
@@ -228,7 +228,7 @@ class FindingTally:
         self.repaired: Counter[Kind] = Counter()
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Count findings."""
+        """Count so many findings of a kind, and keep the first ones."""
         for one in findings:
             self.counts[one.kind] += 1
             self.repaired[one.kind] += one.repaired

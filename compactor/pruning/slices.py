@@ -101,7 +101,7 @@ def find_ends(commit_table: CommitTable, limits: PruneLimits) -> Ends:
 
 
 def _ends_of(commit_table: CommitTable, limits: PruneLimits, parts: Sequence[KeyRange]) -> Ends:
-    """Search a bucket."""
+    """Return where slices of a bucket end, and what could not be read."""
     ends = Ends()
     try:
         for part in parts:

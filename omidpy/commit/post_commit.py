@@ -184,7 +184,7 @@ class NoPostCommitter:
     """Leaves the rest to readers and to the compactor."""
 
     def submit(self, completion: Completion) -> None:
-        """Do nothing."""
+        """Leave the shadow cells to readers, and to the compactor."""
 
     def owes(self, start_ts: Timestamp) -> bool:
         """Say no: readers heal what this process commits."""
@@ -192,10 +192,10 @@ class NoPostCommitter:
         return False
 
     def drain(self) -> None:
-        """Do nothing."""
+        """Do nothing: nothing waits."""
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: nothing waits."""
 
 
 class _Mark:

@@ -107,7 +107,7 @@ class Job:
         self.committer.cleanup_job()
 
     def __enter__(self) -> Self:
-        """Begin the job."""
+        """Begin the job, so that tasks may write."""
         if self._state != "new":
             raise CommitterError(f"job {self.id} was begun before; make another")
         self.committer.setup_job()
@@ -285,7 +285,7 @@ class Task:
             self._job.committer.abort_task(self._attempt)
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the task, whose files the block writes."""
         return self
 
     def __exit__(

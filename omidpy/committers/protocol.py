@@ -159,7 +159,7 @@ class TaskFile(io.RawIOBase):
         return self._position
 
     def close(self) -> None:
-        """End the file."""
+        """End the file: it is whole, and its task may be committed."""
         if not self.closed:
             super().close()
             self._delayed.close()

@@ -175,7 +175,7 @@ class Changes(InputPartition):
 
 
 class ChangesSource(DataSource):
-    """The format."""
+    """The format of changes, as Spark finds it by its name."""
 
     @classmethod
     def name(cls) -> str:
@@ -198,7 +198,7 @@ class ChangesSource(DataSource):
 
 
 class ChangesReader(DataSourceReader):
-    """One window."""
+    """Reads one window of commits, a task for each range."""
 
     def __init__(self, options: ChangesOptions) -> None:
         """Plan it when Spark asks.
@@ -213,7 +213,7 @@ class ChangesReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[Changes]:
-        """Return the tasks."""
+        """Return the tasks of a window, one for each range of rows."""
         options = self._options
         since, until = (
             None if text is None else moment(name, text)
@@ -317,7 +317,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: the table is as it was."""
 
     def stop(self) -> None:
-        """Leave the store."""
+        """Close the connection to the store, if there is one."""
         tm, self._tm = self._tm, None
         if tm is not None:
             tm.close()

@@ -80,7 +80,7 @@ class Buckets(InputPartition):
 
 
 class ExportSource(DataSource):
-    """The format."""
+    """The format of queues, as Spark finds it by its name."""
 
     @classmethod
     def name(cls) -> str:

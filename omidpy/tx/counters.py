@@ -50,7 +50,7 @@ class Counters:
         return 0 if value is None else INT64.decode(value)
 
     def counter_set(self: Cells, row: bytes, column: bytes, value: int = 0) -> None:
-        """Set a counter."""
+        """Set a counter, whatever it was."""
         self.put(row, {column: INT64.encode(value)})
 
     def counter_add(self: Cells, row: bytes, column: bytes, amount: int) -> int:

@@ -53,7 +53,7 @@ class Published(Protocol):
 
     @property
     def urls(self) -> list[str]:
-        """Return their addresses."""
+        """Return the addresses of the files."""
         ...
 
     @property

@@ -235,7 +235,7 @@ class HttpEndpoint:
         return name
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening; connections that are open stay so."""
         if self._server is not None:
             self._server.close()
 

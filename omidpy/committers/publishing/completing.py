@@ -34,7 +34,7 @@ _One = TypeVar("_One")
 
 
 def unobserved(_done: int, _total: int) -> None:
-    """Report no progress."""
+    """Tell no one of a file that is complete."""
 
 
 def complete(store: ObjectStore, plan: Plan, one: PendingFile, standing: Standing) -> None:

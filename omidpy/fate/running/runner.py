@@ -190,7 +190,7 @@ class _Run:
 
     @property
     def id(self) -> str:
-        """See `StepContext`."""
+        """The operation's id; see `StepContext`."""
         return self._operation.id
 
     @property

@@ -376,7 +376,7 @@ class UnreadableFinding:
 
     @property
     def detail(self) -> str:
-        """Why not."""
+        """Why it could not be read."""
         return self.problem
 
 

@@ -267,7 +267,7 @@ class _Before:
     def rows(
         self, rows: Sequence[bytes], columns: Iterable[bytes] | None = None
     ) -> list[tuple[bytes, dict[bytes, Any]]]:
-        """Read several rows."""
+        """Read several rows in one call."""
         if self._tx is None:
             self._tx = self._tm.snapshot(self._start_ts)
         return self._tx.table(self._table).rows(rows, columns)

@@ -65,7 +65,7 @@ class Target(Base, Sink, Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the table."""
         ...
 
     @property

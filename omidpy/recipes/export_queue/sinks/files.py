@@ -59,7 +59,7 @@ class FileSink(ExactExporter):
         self._keeps_marks = True
 
     def open(self) -> None:
-        """Make the folder."""
+        """Make the folder, if it is not there."""
         self._folder.mkdir(parents=True, exist_ok=True)
 
     @property

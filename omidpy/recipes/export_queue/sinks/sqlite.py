@@ -92,7 +92,7 @@ class SqliteSink(ExactExporter):
         self._run(lambda connection: self._write(connection, batch))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, if it was opened."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -77,7 +77,7 @@ class PlainTableSink(Exporter):
         self._family = family.encode()
 
     def export(self, batch: Batch) -> None:
-        """Write a batch."""
+        """Write a batch, each entry where nothing newer is."""
         rows: dict[bytes, dict[int, tuple[Put, Put]]] = {}
         crowded: dict[bytes, Entry] = {}
         can_check = self._store.capabilities.checked_changes
