@@ -26,8 +26,8 @@ whatever the true one was:
 
 Anything else an operator must say (`stated`): the first timestamp, and the ceiling that Omid left,
 tell plain data from transactions, and both a higher and a lower one may lose some; of an oracle
-that counts nobody knows how far it had come, and where no lock speaks for an oracle nobody knows
-whether one lives.  What he says must not contradict what can be read.
+that counts it is not known how far it had come, and where no lock speaks for an oracle not whether
+one lives.  What he says must not contradict what can be read.
 
 Each is written over the bytes that were copied, by a condition, and never removed.
 """

@@ -7,8 +7,8 @@ that a run makes count once they are as old as the grace.
 
 What is undecided is no reason to wait, as it is where a person adopts a table: such cells are of
 transactions that run, or can no longer commit, or have an entry.  Plain data is: cells that were
-written without a transaction become part of the table's past, and whoever still writes so has to be
-stopped before.
+written without a transaction become part of the table's past, and a program that still writes so
+has to be stopped before.
 """
 
 from __future__ import annotations

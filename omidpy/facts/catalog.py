@@ -315,7 +315,7 @@ class Catalog:
         """Return a table's schema.
 
         Raises:
-            NoSuchTable: also where one is there for nobody.
+            NoSuchTable: also where one is there that no client may use.
         """
         schema = self._store.schema(name)
         if not self._makers.settle(schema):

@@ -15,7 +15,7 @@ there was no table of ours at all.
 *The collection horizon*: versions older than the newest committed below it may have been dropped;
 it is published first and acted upon a grace later, so that a reader who looks after its batch
 arrived is warned in time (I10).  Before it is published it is announced as an *intent*, for the
-sake of whoever holds a snapshot at that moment (`compactor/pruning/collection.py`).
+sake of those that hold a snapshot at that moment (`compactor/pruning/collection.py`).
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ class Admin:
 
         Args:
             operation_id: Which.
-            is_past_pivot_too: Also one that is past its pivot and not finished.  Nobody finishes
-                what it has begun, nor takes it back, and it may be half-done for ever.
+            is_past_pivot_too: Also one that is past its pivot and not finished.  No executor
+                finishes what it has begun, nor takes it back, and it may be half-done for ever.
         """
         locks = Locks(self._store)
 

@@ -297,7 +297,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {OFFSET: until_ts}
 
     def _next_cut(self, start_ts: int) -> int | None:
-        """Return where a batch ends that begins at a cut; None where nobody has looked."""
+        """Return where a batch ends that begins at a cut; None where it was not looked for."""
         if start_ts not in self._cuts[:-1]:
             return None
         return self._cuts[self._cuts.index(start_ts) + 1]

@@ -179,14 +179,14 @@ class Transaction(Alone):
 
         Args:
             name: The table.
-            conflict_free: Writes through the returned object conflict with nobody's: of two
+            conflict_free: Writes through the returned object conflict with no other's: of two
                 transactions that write one cell at the same time both commit, and later snapshots
                 see the value of the one that began later.  For cells that only one writer has, and
                 for values where either will do.  Fences still abort the transaction, and a cell
                 that it also writes without this is checked.
-            phoenix_indexes: `mine`: whoever writes through the returned object also writes what
-                belongs into the indexes that Apache Phoenix keeps of the table, or writes an index.
-                Without it writes to either are refused.
+            phoenix_indexes: `mine`: the program that writes through the returned object also writes
+                what belongs into the indexes that Apache Phoenix keeps of the table, or writes an
+                index.  Without it writes to either are refused.
 
         Raises:
             UsageError: `phoenix_indexes` is something else.

@@ -91,8 +91,8 @@ class Rates:
         self._lone = _NOBODY
         """The only share that is there, where that one may spend what it likes."""
         self.tally: Final = Tally()
-        """The same, if nothing else of it is counted.  Then whoever asks for it may add up what it
-        takes in place of `spend`, which is the whole cost where one share is alone."""
+        """The same, if nothing else of it is counted.  Then the run that asks for it may add up
+        what it takes in place of `spend`, which is the whole cost where one share is alone."""
         self._swept_s = 0.0
 
     def spend(self, share: int, now_s: float, *, cells: int, begins: int, commits: int) -> None:

@@ -7,7 +7,7 @@
 Two more pages name people, as JSON: /clients says how many connections each client has, and
 /transactions/START_TS which of those connected began one.
 
-Just enough HTTP for a scraper: one request a connection, bounded in size, time and number.  Whoever
+Just enough HTTP for a scraper: one request a connection, bounded in size, time and number.  Who
 comes takes the place of the one that has said nothing for longest, at the address that has the most
 of those, so that no host can keep out the probes that ask whether the oracle is well; and the short
 pages wait for no /metrics, which is long.

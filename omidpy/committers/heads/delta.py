@@ -7,7 +7,7 @@ nothing of it.  The job is decided before, in its destination's head, and its pl
 log has it; so a process that resumes the plan of a dead driver ends this step, too.
 
     T1 (logged-once)    the commit names the run of the job as a transaction of an application, and
-                        whoever finds that in the log adds nothing
+                        who finds that in the log adds nothing
     T2 (in-order)       jobs are in the log in the order of the head: who commits looks first for
                         jobs before it that have a plan and are not in the log, and commits those
     T3 (as-seen)        a commit is of exactly the version that was looked at, or is refused, and

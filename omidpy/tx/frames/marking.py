@@ -39,7 +39,7 @@ class Marking:
         """Add what a row needs to the cells that are put there.
 
         Raises:
-            UsageError: nobody knows it.
+            UsageError: it is not among those that are known.
         """
         if not self._is_phoenixs:
             return

@@ -156,7 +156,7 @@ class Delivery:
                     rest = self._deliver_batch(lease, memory, graves, rest, view, window)
             except Paused:
                 reached("export.paused", "X6")
-                self._count(lease, memory, view)  # nobody looks more often than now
+                self._count(lease, memory, view)  # no look comes more often than this
                 raise
             has_moved = True
             if self._clock.monotonic_s() >= until_s:

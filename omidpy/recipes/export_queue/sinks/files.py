@@ -148,7 +148,7 @@ class FileSink(ExactExporter):
             try:
                 theirs = self.seqs(other)
             except FileNotFoundError:
-                continue  # whoever loads files, or the owner of a larger one, was quicker
+                continue  # a loader of files, or the owner of a larger one, was quicker
             except (ValueError, KeyError, TypeError):
                 continue  # it is none of ours, whatever its name is
             if theirs < ours:
