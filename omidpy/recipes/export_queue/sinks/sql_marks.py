@@ -3,9 +3,8 @@
     share text PRIMARY KEY, fence bigint, mark text
 
 A row is that of a table and of a bucket, of every owner it has.  To take a bucket over is to raise
-its
-fence: what an earlier owner has not committed by then finds another fence than its own, and changes
-nothing.
+its fence: what an earlier owner has not committed by then finds another fence than its own, and
+changes nothing.
 
 A table of entries refuses what it has.  But a reader that takes rows out of it, to work on them or
 to move them on, would be given those once more that came twice; marks stay.
