@@ -112,7 +112,7 @@ class Admin:
             try:
                 self._store.write(found, cancelled(found))
             except ReservationLost:
-                continue
+                continue  # an executor was faster: what it made of the operation is looked at first
             return Told(Outcome.DONE, done)
 
     def fail(self, operation_id: FateId) -> Told:
@@ -154,6 +154,8 @@ class Admin:
         def act(held: Operation) -> bool:
             if self._before_delete is not None:
                 self._before_delete(held)
+            # The record before the locks: a death in between leaves locks, which the sweep frees;
+            # the other way round the operation could go on without them.
             if not self._store.delete(held):
                 return False
             locks.release(operation_id)
@@ -194,6 +196,8 @@ class Admin:
                     return Told(Outcome.REFUSED, f"Invalid transaction ID: {operation_id}")
                 if (text := refusal(found)) is not None:
                     return Told(Outcome.REFUSED, text)
+                # An executor may have come since that look: then the version is another one, and
+                # all is looked at again.
                 held = self._store.try_reserve(found, worker)
                 if held is not None:
                     try:
@@ -207,6 +211,7 @@ class Admin:
                 if left_s <= 0:
                     return Told(Outcome.RESERVED, _reserved_text(verb, found, self._store))
                 self._sleep(min(left_s, pauses.next_s()))
+                # A dead executor gives nothing back: it keeps its reservation until it is judged.
                 self._store.break_dead(self._judge)
         finally:
             worker.retire()

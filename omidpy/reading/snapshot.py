@@ -231,7 +231,7 @@ class Snapshot:
             found = self._history(
                 table, sort_row(cells), column, limit=limit, has_own_cells=has_own_cells
             )
-        self.check_horizon()
+        self.check_horizon()  # behind the last read (I10)
         return found
 
     def _history(
@@ -380,6 +380,7 @@ class Snapshot:
         rows: list[SeenRow | None] = [simple_row(paired(cells), self.before) for cells in found]
         if None in rows:
             self._select_others(table, keys, found, columns, rows, versions_read, entries)
+        # Behind the last read: a horizon that was raised before it may have taken versions (I10).
         self.check_horizon()
         return cast("list[SeenRow]", rows)
 

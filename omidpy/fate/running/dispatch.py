@@ -82,7 +82,9 @@ class Dispatcher:
             return False
         queue = self._queues[pool]
         if len(queue) >= MAX_QUEUED:
-            return False
+            return False  # it stays in the store, where the next look finds it
+        # From here on no other thread of this executor is handed it; other executors are kept out
+        # by its reservation.
         self._busy.add(operation.id)
         queue.append(operation)
         return True
@@ -130,7 +132,7 @@ class Dispatcher:
 
     def _defer(self, operation_id: FateId, due_s: float) -> None:
         if len(self._deferred) >= MAX_DEFERRED:
-            self._deferred.clear()
+            self._deferred.clear()  # what is tried too early costs a look, and breaks nothing
         self._deferred[operation_id] = due_s
 
     def next_due_s(self) -> float | None:

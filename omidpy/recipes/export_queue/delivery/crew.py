@@ -199,6 +199,7 @@ class Crew:
         for runner in dead.intersection(runners):
             self._control.forget([self._prefix + runner.encode()])
         living = {*runners, worker.id} - dead
+        # Rounded up: every bucket has an owner, also where the shares do not come out even.
         fair = self._count if self._takes_all else -(-self._count // len(living))
         self._drop_lost(states, worker.id)
         others = []
@@ -228,6 +229,8 @@ class Crew:
         if worker is None:
             return
         try:
+            # Before the worker retires: of a row that still names it the next owner cannot tell
+            # whether a batch is under way.
             for lease in self.leases.values():
                 lease.give_back()
             if not self._takes_all:
@@ -246,6 +249,7 @@ class Crew:
             worker.beat()
         if worker.is_trusted():
             return worker
+        # Others may have the buckets by now, and none of ours is used before it is looked at anew.
         self.leases.clear()
         if not worker.beat():
             reached("export.joined_anew", "X2")
@@ -269,6 +273,7 @@ class Crew:
             # An owner that ends gives its buckets back; from another one a batch may be under way.
             is_unsure=raw.state.is_unsure or raw.state.owner is not None,
         )
+        # A compare-and-set of the row as it was read: of two that want the bucket one has it (X2).
         taken = self._rows.replace(raw, state)
         if taken is None:
             reached("export.another_was_faster", "X2")

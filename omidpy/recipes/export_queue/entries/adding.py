@@ -117,6 +117,7 @@ class Limit:
         most, longest_s = self._definition.max_entries, self._definition.max_lag_s
         if most is None and longest_s is None:
             return
+        # It may be `GAUGE_AGE_S` old: transactions of that time may pass the limit together.
         gauge = self._fresh(now_ts)
         if gauge.oldest_ts is None:
             return
@@ -243,6 +244,7 @@ class QueueWriter:
         recorded.when_undone(lambda: queues.pop(self._table.name, None))
 
     def _tell_of(self, bucket: int) -> None:
+        # Only the commit rings: what is rolled back is in no queue.
         if not self._buckets and isinstance(self._writer, Committing):
             self._writer.after_commit(lambda _: BELL.ring(self._heard_as(), self._buckets))
             self._writer.when_undone(self._buckets.clear)

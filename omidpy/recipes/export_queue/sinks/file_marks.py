@@ -64,11 +64,13 @@ class FolderMarks:
             old = self._read(share, number) if number else None
             if old is not None and old.fence > share.fence:
                 raise Deposed(f"{self._folder}: {share.name} has an owner of fence {old.fence}")
+            # Before the fence is raised: the owner may have died between its mark and the name, and
+            # the mark that follows speaks of that file no more.
             if old is not None and old.hidden:
                 self.rename(old.hidden, old.name)
             mark = "" if old is None else old.mark
             if self._write(share, number + 1, _Document(share.fence, mark, "", "")):
-                break
+                break  # else another took over at the same time, whose fence is met next
         self._numbers[share.name] = share.fence, number + 1
         try:
             return decode_mark(mark, where=f"{self._folder}, {share.name}") if mark else None
@@ -84,6 +86,8 @@ class FolderMarks:
         fence, number = self._numbers.get(share.name, (0, 0))
         document = _Document(share.fence, mark.encode(), hidden, name)
         is_ours = fence == share.fence and self._write(share, number + 1, document)
+        # Looked at behind the write: a successor that has read our mark goes on behind it, and we
+        # write no more.
         if not is_ours or max(self._all(share)) != number + 1:
             raise Deposed(f"{self._folder}: {share.name} was taken over")
         self._numbers[share.name] = fence, number + 1
@@ -139,6 +143,8 @@ class FolderMarks:
         finally:
             draft.unlink(missing_ok=True)
         self.sync()
+        # A reader lists the marks and reads the newest: those before it are left for one that is
+        # slow in between.
         for old in self._all(share):
             if old <= number - KEPT:
                 self._path(share, old).unlink(missing_ok=True)

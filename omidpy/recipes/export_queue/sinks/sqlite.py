@@ -62,6 +62,7 @@ class SqliteSink(ExactExporter):
     def open(self) -> None:
         """Open the file, and make the table."""
         connection = sqlite3.connect(self._file, check_same_thread=False, isolation_level=None)
+        # What a batch was returned from is removed from the queue, so that it must be on the disk.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(
             made_of(self._table, key="BLOB", value="value", number="INTEGER", appends=self._appends)
@@ -82,6 +83,7 @@ class SqliteSink(ExactExporter):
         """Write a batch and its mark, whole."""
 
         def write(connection: sqlite3.Connection) -> None:
+            # In one transaction: an owner that was deposed writes neither mark nor entry.
             self._marks.advance(connection.cursor(), share, mark)
             self._write(connection, batch)
 
@@ -113,6 +115,7 @@ class SqliteSink(ExactExporter):
         if connection is None:
             raise Retry(f"{self._file} is not open")
         try:
+            # The lock before the first look: no other owner raises the fence until the commit.
             connection.execute("BEGIN IMMEDIATE")
             found = work(connection)
             connection.execute("COMMIT")
