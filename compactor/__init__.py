@@ -1,4 +1,4 @@
-"""Compaction: heal what dead clients left, drop what nobody can read, keep the commit table small.
+"""Compaction: heal what dead clients left, drop what none can read, keep the commit table small.
 
 One folder for each question:
 

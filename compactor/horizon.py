@@ -8,7 +8,7 @@ every timestamp, so that nothing may be forgotten.
     I7   the horizon is the minimum over the whole key space of every table that counts
 
 Claims name rows, never regions: after a split both halves are still covered, after a merge the
-lower of the two counts, and a region nobody heard of is a hole instead of being left out.
+lower of the two counts, and a region without a claim is a hole instead of being left out.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ def coverage(claims: Iterable[Claim]) -> list[Segment]:
 def minimum(tables: Iterable[str], claims: Iterable[Claim]) -> Timestamp | None:
     """Return the least watermark of any row of `tables`; None if there is no table at all."""
     by_table = claims_by_table(claims)
+    # A table of which no claim speaks is one hole: the commit table forgets nothing for it (I7).
     return min(
         (
             Timestamp(segment.watermark)
@@ -208,7 +209,7 @@ def _outdone(claims: Sequence[Claim], age_ms: AgeOf) -> list[Claim]:
             for segment in coverage(rivals)
             if overlaps(segment.key_range, claim.key_range)
         ):
-            ancient = rivals
+            ancient = rivals  # it outdoes none any more: of two that are alike one stays
             outdone.append(claim)
     return outdone
 

@@ -1,7 +1,8 @@
 """How long ago was a timestamp issued?  For those who are called at night; it decides nothing.
 
 World time tells its own age.  Timestamps that count are dated by the oracle's samples.  Both by the
-date, which somebody may set: an alarm may come early or late by that, and nothing is pruned by it.
+date, which an operator may set: an alarm may come early or late by that, and nothing is pruned by
+it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class TimestampAges:
         Args:
             laggard: Rows behind.
             floor: The prune horizon, or the first timestamp: what is at or below is gone, and held
-                by nobody.
+                by no run.
         """
         return msgspec.structs.replace(laggard, age_s=self.age_s(max(laggard.watermark, floor)))
 
@@ -62,9 +63,9 @@ def holds_of(watermarks: Watermarks, ages: Ages) -> list[Held]:
 
 
 def is_late(laggards: Iterable[Laggard], *, max_lag_s: float | None) -> bool:
-    """Say whether some rows have been behind for longer than somebody wants to sleep through.
+    """Say whether some rows have been behind for longer than an operator wants to sleep through.
 
-    Those that nobody can date count: they have been behind for as long as anybody knows.
+    Those without a date count: they have been behind for as long as is known.
     """
     if max_lag_s is None:
         return False

@@ -37,7 +37,7 @@ class Laggard(msgspec.Struct, frozen=True):
     """How far they are healed; 0 where no claim speaks of them."""
     reason: str
     age_s: float | None = None
-    """How long ago the oldest of what they hold back was issued; None if nobody can tell."""
+    """How long ago the oldest of what they hold back was issued; None if that cannot be told."""
 
     @classmethod
     def of(cls, table: str, key_range: KeyRange, *, watermark: int, reason: str) -> Laggard:
@@ -46,7 +46,7 @@ class Laggard(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A snapshot whose versions somebody keeps from being dropped."""
+    """A snapshot whose versions a client keeps from being dropped."""
 
     name: str
     owner: str
@@ -98,7 +98,7 @@ class AskedReport(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, question: Question) -> Self:
-        """Describe a question."""
+        """Describe what was asked of a place that no pass goes over."""
         families = [family.hex() for family in question.families]
         return cls(question.table, families, question.calls, question.cells, question.answer)
 
@@ -130,7 +130,7 @@ class Report(msgspec.Struct, frozen=True):
     tables: Sequence[TableReport] = ()
     """What was passed over, by name."""
     low_watermark_age_s: float | None = None
-    """How old the oldest transaction can be that may still commit; None if nobody can tell."""
+    """How old the oldest transaction can be that may still commit; None: unknown."""
     horizon_age_s: float | None = None
     holds: Sequence[Held] = ()
     """Who keeps old versions, the oldest snapshot first."""
@@ -212,7 +212,7 @@ class RunLog:
         return written
 
     def replace(self, written: bytes | None, record: RunRecord) -> bytes | None:
-        """Record what became of a run; None if somebody else has recorded more of it since.
+        """Record what became of a run; None if another driver has recorded more of it since.
 
         Args:
             written: What was on record; None if nothing was.
@@ -256,6 +256,6 @@ class RunLog:
         return found
 
     def forget(self, rows: Iterable[bytes]) -> None:
-        """Forget runs."""
+        """Forget the records of these runs."""
         if old := list(rows):
             self._control.forget(old)

@@ -54,7 +54,7 @@ def connect(
     Raises:
         ConfigError: an address does not fit, the oracle serves another store, or another process
             already runs the oracle of this one.
-        OracleUnavailable: nobody answers at `tso`.
+        OracleUnavailable: no oracle answers at `tso`.
         StorageUnavailable: the store cannot be opened.
     """
     return connect_as(None, url, tso, conflict_level=conflict_level, post_commit=post_commit)
@@ -153,7 +153,7 @@ def open_oracle(store: Store, tso: str | None, *, client: int | None = None) -> 
 
     Raises:
         ConfigError: the address does not fit, or the oracle serves another store.
-        OracleUnavailable: nobody answers.
+        OracleUnavailable: no oracle answers.
     """
     if tso is not None:
         return opening.open_oracle(store, tso, client=client)
@@ -164,7 +164,7 @@ def open_oracle(store: Store, tso: str | None, *, client: int | None = None) -> 
 
 @atexit.register
 def _drain_at_exit() -> None:
-    """Finish post-commit work of managers that nobody closed; readers would heal the rest.
+    """Finish post-commit work of managers that were not closed; readers would heal the rest.
 
     No thread begins any more, so that what is left is done here.
     """

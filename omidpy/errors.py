@@ -67,7 +67,8 @@ class OmidError(Exception):
         Args:
             message: What happened, and what would help.
             retryable: Overrides the class's own answer for this instance.
-            advice: How to try again: the end of the message, for whoever has not tried again yet.
+            advice: How to try again: the end of the message, for callers that have not tried again
+                yet.
         """
         super().__init__(f"{message}; {advice}" if advice else message)
         if retryable is not None:
@@ -287,7 +288,7 @@ class OperationFailed(FateError):
 
 
 class ReservationLost(FateError):
-    """The operation was changed by somebody else since it was read; nothing was written."""
+    """The operation was changed by another process since it was read; nothing was written."""
 
 
 class ExportError(OmidError):

@@ -182,7 +182,7 @@ class TransactionManager(Alone):
         it is a function decorated with `transactional`.
 
         Args:
-            read_only: Refuse writes; the commit asks nobody.
+            read_only: Refuse writes; the commit asks no oracle.
             hold_s: Keep age alone from aborting the transaction for so many seconds.
             idempotency_key: 1 to 1024 bytes that name what it does: of all transactions with this
                 key, in any process, one commits.  It is one that writes, even if nothing else.
@@ -698,7 +698,7 @@ class TransactionManager(Alone):
         )
         table = catalog.plan(name, families, splits, settings)
         catalog.check_absent(table.schema.name)
-        # While there is none: whoever wrote the last one began before, and whoever begins now can
+        # While there is none: the writers of the last one began before, and what begins now can
         # write this one alone.
         self.oracle.fence(table_id(table.schema.name))
         catalog.create(table)

@@ -81,7 +81,7 @@ def open_oracle(store: Store, tso: str, *, client: int | None = None) -> Oracle:
 
     Raises:
         ConfigError: the address does not fit, or the oracle serves another store.
-        OracleUnavailable: nobody answers.
+        OracleUnavailable: no oracle answers.
     """
     from omidpy.facts.writers import read_writer_key  # noqa: PLC0415 - the same
     from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - only if one is asked

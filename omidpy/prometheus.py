@@ -115,7 +115,7 @@ def register_fate(
     *,
     prefix: str = DEFAULT_PREFIX,
 ) -> Collector:
-    """Let a registry show the operations of a store, whoever runs them.
+    """Let a registry show the operations of a store, of all executors.
 
     Args:
         fates: The operations, which are read whenever the registry is.

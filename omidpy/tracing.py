@@ -118,7 +118,7 @@ class _Harmless:
 
 
 class _Spans:
-    """A `Tracing`."""
+    """Makes spans of OpenTelemetry, as `Tracing` asks for them."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer

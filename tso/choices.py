@@ -24,7 +24,7 @@ DEFAULT_LISTEN: Final = f"127.0.0.1:{DEFAULT_PORT}"
 STORE_LEASE: Final = "store"
 """The lease is kept in the store that is served."""
 DEFAULT_MAP_MIB: Final = -(-map_bytes(DEFAULT_MAP_SIZE) // 2**20)
-"""Rounded up: whoever asks for so much gets no less than the default."""
+"""Rounded up: an oracle that is given so much has no less than the default."""
 MODES: Final = get_args(TimestampMode)
 
 

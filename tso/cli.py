@@ -75,7 +75,7 @@ STOP_S: Final = 30.0
 SWITCH_S: Final = 0.0005
 """How long one thread may keep the interpreter from the other: each commit changes threads twice.
 
-Where somebody floods the loop's thread, the store's would wait ten times as long by default.
+Where a client floods the loop's thread, the store's would wait ten times as long by default.
 """
 
 
@@ -168,7 +168,7 @@ class _Service:
         self._stop = asyncio.Event()
         self._server: OracleServer | None = None
         self._is_standing_by = False
-        """Whether somebody else leads, as the store said when it was last asked."""
+        """Whether another oracle leads, as the store said when it was last asked."""
         # The one thread that touches store and lease; SQLite and the lease want no more.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="tso-store")
 
@@ -192,7 +192,7 @@ class _Service:
             log_event(logger, logging.ERROR, "store-failed", error=error)
             return EXIT_STORE
         except Exception:
-            # An assertion, or a fault that nobody foresaw: either way nothing more is decided.
+            # An assertion, or a fault that was not foreseen: either way nothing more is decided.
             logger.exception("invariant broken")
             return EXIT_INVARIANT
         finally:

@@ -68,7 +68,7 @@ class Config:
     log_format: str = TEXT
     accept_clock: bool = False
     initial_timestamp: int | None = None
-    """Where to go on on a store whose last timestamp nobody recorded."""
+    """Where to go on on a store that records no last timestamp."""
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
@@ -328,7 +328,7 @@ def _listen_address(text: str, *, name: str) -> Address:
 
 
 def watching_address(text: str, *, name: str, has_tls: bool, insecure: bool) -> Address | None:
-    """Return where whoever watches may ask; None where the text is empty.
+    """Return where a scraper may ask; None where the text is empty.
 
     Args:
         text: `HOST:PORT`; port 0 picks one.

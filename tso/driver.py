@@ -1,7 +1,7 @@
 """Drive the machine in a thread of its own, for callers in the other threads of the process.
 
 What the machine decides, what is made durable and what is answered belong together: an exception in
-between would leave a decision that nobody writes, or an answer about what was never written.  A
+between would leave a decision that is never written, or an answer about what was never written.  A
 caller's thread is no place for that, since Ctrl-C or a signal handler may raise there at any line.
 So callers hand a request in and wait, and everything else happens in one thread, into which no
 foreign exception comes.  A caller that is interrupted leaves its request either wholly in or wholly
@@ -297,7 +297,7 @@ class Driver:
                 asked.append((item, item.question))
         if asked:
             commit_count = sum(isinstance(question, CommitRequest) for _, question in asked)
-            room = MAX_SPARES - self._spares.qsize()  # old ones go when somebody looks
+            room = MAX_SPARES - self._spares.qsize()  # old ones go when the pool is looked at
             asked += [(self._nobody, _BEGIN)] * min(commit_count, room)
             self._lead(self._tell(Asked(self._now(), asked)) or self._unstuck())
         if self._is_stopping and not self._is_stopped:

@@ -1,8 +1,8 @@
 """The oracle inside the process that uses it: no server, no socket, one process.
 
 The same machine and the same durability as `tso-server`, driven by a thread of its own
-(`driver.py`), which also lets time pass while nobody asks: it raises the ceiling ahead of the clock
-and ages the low watermark.
+(`driver.py`), which also lets time pass while no client asks: it raises the ceiling ahead of the
+clock and ages the low watermark.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What can be wrong with a store, as `omidpy fsck` says it: values, and a sentence for each kind.
 
-Everything here lies at or below the low watermark that the check began with, so that nobody who is
-at work can still come to make it right by himself, but for what he is about to finish.
+Everything here lies at or below the low watermark that the check began with, so that no client that
+is at work can still come to make it right by himself, but for what he is about to finish.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Severity(StrEnum):
     DANGER = "danger"
     """Commits may be lost, or are: stop what prunes, and find out how it came about."""
     SERIOUS = "serious"
-    """Nobody of this format leaves that behind: it stays, and holds the horizon, until it is mended
-    or decided about."""
+    """No release of this format leaves that behind: it stays, and holds the horizon, until it is
+    mended or decided about."""
     ROUTINE = "routine"
     """What dead clients leave: the next compaction mends it."""
     WAITING = "waiting"
@@ -138,7 +138,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, kind: Kind, table: str, cell: Cell, detail: str = "") -> Finding:
-        """Describe a cell."""
+        """Describe what is wrong with a cell."""
         return cls(
             kind,
             table,
@@ -186,11 +186,11 @@ class CheckReport(msgspec.Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """How many findings nobody has repaired; what only waits is none."""
+        """How many findings are not repaired; what only waits is none."""
         return self.left_of(Severity.ROUTINE)
 
     def left_of(self, least: Severity) -> int:
-        """Return how many findings that matter so much or more nobody has repaired."""
+        """Return how many findings that matter so much or more are not repaired."""
         return sum(
             count - self.repaired.get(kind, 0)
             for kind, count in self.counts.items()
@@ -199,7 +199,7 @@ class CheckReport(msgspec.Struct, frozen=True):
 
     @property
     def worst(self) -> Severity | None:
-        """How much the worst of them matters that nobody has repaired; None if there is none."""
+        """How much the worst of them matters that is not repaired; None if there is none."""
         return next((one for one in Severity if self.left_of(one)), None)
 
     def document(self) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class FindingTally:
         self.repaired: Counter[Kind] = Counter()
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Count findings."""
+        """Count so many findings of a kind, and keep the first ones."""
         for one in findings:
             self.counts[one.kind] += 1
             self.repaired[one.kind] += one.repaired

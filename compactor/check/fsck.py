@@ -5,12 +5,12 @@ every cell was there before (L2 of `docs/explanation/pruning.md`), and none of t
 The judgement is compaction's own (`rows/heal.py`).  Nothing is forbidden, so that a look changes
 nothing.
 
-Somebody may be at work all the same: a client that removes what it could not commit, one that is
+Others may be at work all the same: a client that removes what it could not commit, one that is
 about to write its last shadow cell, a compaction.  So whatever looks wrong is looked at again,
 after a while that such a one needs (`settle_s`), and only what is wrong both times is a finding.
 
 An entry is called superfluous only if every cell of ours was read, and no cell of its transaction
-lies where nobody has read (`pruning/unvisited.py`).  Entries are taken in windows of start
+lies where no run has read (`pruning/unvisited.py`).  Entries are taken in windows of start
 timestamps, in order, each with the cells of its versions, and rows in pieces (`rows/pieces.py`), so
 that memory is bounded.
 """
@@ -79,7 +79,7 @@ class CheckOptions:
     """What a check is asked to do."""
 
     settle_s: float = 10.0
-    """How long somebody at work may take to finish what looks wrong."""
+    """How long those at work may take to finish what looks wrong."""
     is_repair: bool = False
     assume: Assumption | None = None
     """What is taken for true of malformed cells of which nothing else tells; None: nothing is."""
@@ -367,7 +367,7 @@ class Check:
             self.notes.append(note)
 
     def ask_elsewhere(self, standings: Sequence[TableStanding]) -> None:
-        """Call no entry superfluous while a cell of its transaction may lie where nobody reads."""
+        """Call no entry superfluous while a cell of its transaction may lie unread."""
         refusals = ask(self.store, standings, stretches(self.seen.leaked))
         if not self.has_read_all or refusals:
             self.seen.leaked.clear()

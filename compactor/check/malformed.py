@@ -1,8 +1,8 @@
-"""What `omidpy fsck --repair` does about bytes that nobody of this format writes.
+"""What `omidpy fsck --repair` does about bytes that no release of this format writes.
 
-They stop their range, or their transaction, until somebody mends them, so that there must be a way
-to.  What is written over or removed is copied first (`quarantine.py`), and changed only while
-it still holds the bytes that were copied and its table is still the one that was looked at.
+They stop their range, or their transaction, until they are mended, so that there must be a way to.
+What is written over or removed is copied first (`quarantine.py`), and changed only while it still
+holds the bytes that were copied and its table is still the one that was looked at.
 
 What a malformed shadow cell was to say decides whether the cell beside it is seen, so it never just
 goes.  In this order:
@@ -12,8 +12,8 @@ goes.  In this order:
                                                   any other shadow cell, in whatever table
     else                                          it stays, unless an operator says what to assume
 
-Nobody but an operator may decide the last: shadow cells are written to what has committed, and the
-entry goes once they are there, so that this may be a commit of which nothing else is left.
+Only an operator may decide the last: shadow cells are written to what has committed, and the entry
+goes once they are there, so that this may be a commit of which nothing else is left.
 
     assumed committed     written over with the last timestamp before the next transaction's: what
                           was committed over the cell later is later still
@@ -229,8 +229,8 @@ class Malformed:
         """Return what a cell of unknown commit is taken to have committed at."""
         if self._plain.contains(version):
             return Timestamp(version)
-        # No other transaction has it, no version of this one is above it, and whoever wrote the
-        # cell again has begun behind it: two that overlapped would have been in conflict.
+        # No other transaction has it, no version of this one is above it, and the one that wrote
+        # the cell again has begun behind it: two that overlapped would have been in conflict.
         return Timestamp(base(version) + TIMESTAMP_STEP - 1)
 
     def _write_over(

@@ -1,7 +1,7 @@
 """What `omidpy fsck --repair` takes out of a table, or writes over, is kept byte for byte.
 
 A copy is a row of the control table, named by a digest of where the cell was and what it held, so
-that the same cell is kept once, whoever dies between the copy and the act.  The copy is
+that the same cell is kept once, whichever process dies between the copy and the act.  The copy is
 durable before anything is done to the cell.
 
 A row of this kind is never removed: on HBase a delete would hide a later copy of the same cell,

@@ -1,9 +1,9 @@
 """The facts that a store has once: which cannot be read, and what may they be taken for?
 
 Of claims, samples or holds one more or less is an obstacle of its own.  But there is one low
-watermark and one ceiling of timestamps, and whoever needs such a number stops where it cannot be
-read.  So a check looks at each of them first, and a repair sets it where a value is safe whatever
-the true one was:
+watermark and one ceiling of timestamps, and a process that needs such a number stops where it
+cannot be read.  So a check looks at each of them first, and a repair sets it where a value is safe
+whatever the true one was:
 
     epoch                the low watermark, which never lies below it; else what the lease says.
                          Readers forbid a commit below it, and the watermark forbids it already
@@ -26,8 +26,8 @@ the true one was:
 
 Anything else an operator must say (`stated`): the first timestamp, and the ceiling that Omid left,
 tell plain data from transactions, and both a higher and a lower one may lose some; of an oracle
-that counts nobody knows how far it had come, and where no lock speaks for an oracle nobody knows
-whether one lives.  What he says must not contradict what can be read.
+that counts it is not known how far it had come, and where no lock speaks for an oracle not whether
+one lives.  What he says must not contradict what can be read.
 
 Each is written over the bytes that were copied, by a condition, and never removed.
 """

@@ -57,7 +57,7 @@ class Collection:
     def settle(self, low_watermark: Timestamp) -> Timestamp:
         """Publish a horizon, and return the one that this run may act on; 0 collects nothing."""
         if isinf(self.retention_s):
-            # Nobody can read how long; what was published before may wait, too.
+            # How long cannot be read; what was published before may wait, too.
             return Timestamp(0)
         target = self.target(low_watermark)
         if target and not self.is_dry_run:

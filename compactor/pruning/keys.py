@@ -5,8 +5,9 @@ It goes, its cell and its shadow cell in one mutation, once
 
     it is healed      its row has its shadow cell; a pass of this run or of a later one sees to it
     commit < K        the oracle counted the time for which keys are kept since its commit
-    commit < L        nobody commits any more whose snapshot lacks it: whoever has not seen the key,
-                      and is about to use it, either begins above it or is refused by the oracle
+    commit < L        no transaction commits any more whose snapshot lacks it: one that has not
+                      seen the key, and is about to use it, either begins above it or is refused
+                      by the oracle (I4)
     commit < H        no snapshot below the commit is read any more
 
 A stream of Spark has one row, however many batches it has written, and that stays.
@@ -14,9 +15,9 @@ A stream of Spark has one row, however many batches it has written, and that sta
 K is judged by the oracle's samples, so that no clock that is set forward forgets a key.  Where they
 do not reach back that far nothing goes.
 
-Only exact versions go, and what they say of a row stays true for ever: whoever uses the key again
-writes another version, and a run that was stopped between its look and its delete does no harm when
-it goes on.
+Only exact versions go, and what they say of a row stays true for ever: a transaction that uses the
+key again writes another version, and a run that was stopped between its look and its delete does no
+harm when it goes on.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _left_out(options: Options, table: str) -> str:
 
 
 def known_reasons(runs: Sequence[RunRecord], behind: Iterable[Laggard]) -> list[Laggard]:
-    """Return rows behind with what the last run met in them, where nobody knows better.
+    """Return rows behind with what the last run met in them, where nothing later is known.
 
     Running it again helps against nothing that it has met.
 

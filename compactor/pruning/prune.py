@@ -105,7 +105,7 @@ class PruneTask:
     pacing: Pacing = UNPACED
     """How fast it may be read, and until when."""
     lease: Condition | None = None
-    """What must hold for anything to go; None: nobody else prunes this table."""
+    """What must hold for anything to go; None: no other run prunes this table."""
 
 
 @dataclass(frozen=True, slots=True)

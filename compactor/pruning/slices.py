@@ -86,8 +86,8 @@ def find_ends(commit_table: CommitTable, limits: PruneLimits) -> Ends:
     parts = zip(buckets(middle), buckets(limits.horizon + 1, first=middle), strict=True)
     search = partial(_ends_of, commit_table, limits)
     if commit_table.is_remote:
-        # HBase goes through what earlier runs have deleted, bucket by bucket where nobody asks for
-        # several: each is a region of its own.
+        # HBase goes through what earlier runs have deleted, bucket by bucket where it is not asked
+        # for several: each is a region of its own.
         with ThreadPoolExecutor(SEARCHES_AT_ONCE, thread_name_prefix="compaction-ends") as pool:
             found = list(pool.map(search, parts))
     else:
@@ -101,7 +101,7 @@ def find_ends(commit_table: CommitTable, limits: PruneLimits) -> Ends:
 
 
 def _ends_of(commit_table: CommitTable, limits: PruneLimits, parts: Sequence[KeyRange]) -> Ends:
-    """Search a bucket."""
+    """Return where slices of a bucket end, and what could not be read."""
     ends = Ends()
     try:
         for part in parts:
@@ -177,7 +177,7 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """How far the pruning has come between two rounds: all that whoever goes on needs to know."""
+    """How far the pruning has come between two rounds: all that its next driver needs to know."""
 
     rests: tuple[KeyRange, ...]
     """Rows of the commit table that are still to be gone through."""

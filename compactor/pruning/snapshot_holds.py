@@ -79,7 +79,7 @@ class _OutOfReach:
 def find_root(
     store: Store, given: str | None, open_folder: OpenFolder, *, is_dry_run: bool
 ) -> SnapshotRoot | None:
-    """Return where the snapshots are; None: nobody has ever said.
+    """Return where the snapshots are; None: that was never said.
 
     Args:
         store: It remembers.
@@ -117,7 +117,7 @@ def _remembered(control: ControlTable) -> str | None:
     raw = control.read(ROOT_FACT)
     with contextlib.suppress(CorruptCell):
         return None if raw is None else decode_document(raw, _Root, row=ROOT_FACT).address
-    # Somebody was told, and nothing is certain but that.
+    # A run was told, and nothing is certain but that.
     return "(unreadable)"
 
 
@@ -238,7 +238,7 @@ class SnapshotHolds:
 def recorded_holds(control: ControlTable, *, below: int) -> list[Laggard]:
     """Return the snapshots that keep something below a watermark, as of the last run that looked.
 
-    For whoever looks: no folder is read.
+    For a person that looks: no folder is read.
     """
     if _remembered(control) == "":
         return []

@@ -1,6 +1,7 @@
 """Which snapshots of HBase's are there, and of which tables?  Read from the folder of HBase itself.
 
-The gateway has no word for snapshots.  But whoever can read HBase's root folder finds them there:
+The gateway has no word for snapshots.  But a process that can read HBase's root folder finds them
+there:
 
     <root>/hbase.version                                 there is an HBase here
     <root>/.hbase-snapshot/<name>/.snapshotinfo          name, table, when it was asked for, and how

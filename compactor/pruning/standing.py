@@ -51,7 +51,7 @@ def read_standing(
         with_ranges: Each of `tables` has its `ranges`, too: how far the rows of each are healed,
             without gap, neighbours differing.  `start` and `end` are hexadecimal, empty for an end
             of the table; `watermark` is 0 where no claim speaks of the rows.
-        surveyed: What somebody has seen just now; None: it is looked for.
+        surveyed: What was seen just now; None: it is looked for.
     """
     clock = clock or SystemClock()
     control = ControlTable(store)

@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     drawn_ts: int = 0
     """A timestamp that it issued before the run; 0 if it was not asked."""
     ceiling_elsewhere: int = 0
-    """The ceiling that Omid keeps in ZooKeeper; 0 if there is none, or nobody has looked."""
+    """The ceiling that Omid keeps in ZooKeeper; 0 if there is none, or it was not asked for."""
 
 
 NOBODY: Final = Asked()
@@ -51,7 +51,7 @@ def recorded_ceiling(
     """Return what no timestamp issued so far is above; None if a store of ours does not say.
 
     Raises:
-        ConfigError: whoever issues timestamps does not record them.
+        ConfigError: the issuer of timestamps does not record them.
 
     Cost: 2 gets, and 17 scans of one row.
     """

@@ -11,7 +11,7 @@ its checkpoints.  HBase leaves out files without such versions, and gives cells 
 transaction versions of another size, so that large plain tables cost one short call a region.
 
 What was asked and answered is remembered for people (`omidpy/facts/questions.py`); each run asks
-anew, because nobody says when such a table is written.
+anew, because no record says when such a table is written.
 
 Why an answer of none lets them go:
 
@@ -126,7 +126,7 @@ def answers(
     Args:
         store: It is read only.
         standings: Every table, listed after L was read.
-        versions: As `stretches` returns them; where there is none, nobody is asked.
+        versions: As `stretches` returns them; where there is none, no server is asked.
 
     Returns:
         One answer for each place that is there.
@@ -150,7 +150,7 @@ def holding_back(
 ) -> list[Laggard]:
     """Return what would forbid to forget the transactions at or below the low watermark.
 
-    For whoever looks: a run asks about fewer of them, those that are old enough.
+    For a person that looks: a run asks about fewer of them, those that are old enough.
 
     Cost: reads the ends of the commit table, and asks as `ask` does.
     """
@@ -193,7 +193,7 @@ def _ask_place(store: Store, place: Place, versions: Sequence[range]) -> Answer 
                 max_version=stretch.stop,
             )
             if cell is not None:
-                # Before it there is none; behind it nobody has looked.
+                # Before it there is none; behind it no run has looked.
                 rows, reason = KeyRange(cell.row, b""), _reason(place, cell)
                 laggard = Laggard.of(place.table, rows, watermark=HOLE, reason=reason)
                 return Answer(replace(asked, calls=calls, cells=1, answer=reason), laggard)

@@ -7,8 +7,8 @@ most every `TELL_EVERY_S`, and the driver adds up those of the tasks that have n
     progress/<run>/<call>/<task>/<attempt>      rows, cells, bytes and healed cells up to now
 
 Nothing is judged by them: a row that cannot be written, read or removed is logged, and that is all.
-Each has a name that nobody had before, because on HBase what was deleted is not seen again when it
-is written again, and because another driver may go on with the run while tasks of the first live.
+Each has a name that none had before, because on HBase what was deleted is not seen again when it is
+written again, and because another driver may go on with the run while tasks of the first live.
 
 A worker removes its row when its pass ends, the driver those of its call, and the next run those of
 the dead.  A dry run writes none, and so shows ranges as they end.
@@ -127,7 +127,7 @@ class Advances:
         under_way = (told for number, told in self._told.items() if number not in ended)
         total = Passed(*map(sum, zip(Passed(), *ended.values(), *under_way, strict=True)))
         # What an attempt has read that failed was read all the same; and between the end of a task
-        # and Spark's word of it nobody counts it.
+        # and Spark's word of it no driver counts it.
         self._shown = Passed(*map(max, self._shown, total))
         return self._shown
 
@@ -161,7 +161,7 @@ class ByTask:
     """
 
     def zero(self, value: dict[int, Passed]) -> dict[int, Passed]:
-        """Return nothing."""
+        """Return an advance of no work, to which others are added."""
         del value
         return {}
 
@@ -174,7 +174,7 @@ class ByTask:
 
 
 def forget_progress(control: ControlTable, prefix: bytes = PROGRESS_PREFIX) -> None:
-    """Remove what was told, by default in any run: whoever is at work shows a little less.
+    """Remove what was told, by default in any run: a run that is at work shows a little less.
 
     Cost: 1 scan, 1 write where there are any.
     """

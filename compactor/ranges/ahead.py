@@ -4,8 +4,8 @@ A page of a store that lies behind a network is awaited for about as long as it 
 became of the one before it, and the two need nothing of each other.  So a thread reads one page
 ahead, and never more: what is read stays as young as without it, by one page.
 
-Only reading goes to the thread.  Whoever works on the pages does so in his own, so that an
-interrupt meets no write under way that nobody waits for, and gives no lease back before one.
+Only reading goes to the thread.  The caller works on the pages in his own, so that an interrupt
+meets no write under way that is not waited for, and gives no lease back before one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def read_ahead(pages: Iterator[PageT]) -> Iterator[Iterator[PageT]]:
     """Give the same pages, each of which comes when the read of the next one has begun.
 
     What a read raises is raised in its page's place, behind the pages before it.  On leaving, the
-    read that is under way is waited for, so that nobody uses the store behind its caller's back.
+    read that is under way is waited for, so that no thread uses the store behind its caller's back.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="compaction-ahead") as reader:
 

@@ -1,9 +1,9 @@
 """Where is a large region cut, so that several tasks share it?  At sampled keys.
 
-A cut decides who does the work, and nothing else: claims speak of rows, whoever made them.  The
-cuts of the last run are taken again, where its claims show them, so that claims of one range follow
-each other and no row of the table is read for it; where there are none, or far too few or too many,
-keys are sampled.
+A cut decides who does the work, and nothing else: claims speak of rows, whichever task made them.
+The cuts of the last run are taken again, where its claims show them, so that claims of one range
+follow each other and no row of the table is read for it; where there are none, or far too few or
+too many, keys are sampled.
 
 Small regions cost nothing: whether a region is large is told by the rows that the last runs read of
 its table.

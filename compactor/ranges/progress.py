@@ -49,7 +49,7 @@ class Progress(Protocol):
 
 
 class NoProgress:
-    """Shows nothing."""
+    """Shows no progress: where no person looks on."""
 
     def note(self, text: str) -> None:
         """Do nothing."""

@@ -10,7 +10,8 @@ A cell about which nothing can be found out, or a region that does not answer, i
 there is no claim, and the result says why.
 
 Safe to run twice, at once with itself, and to kill anywhere: it puts what is true for ever,
-deletes exact versions that nobody can see, and a range without a claim is simply scanned again.
+deletes exact versions that no snapshot can see, and a range without a claim is simply scanned
+again.
 """
 
 from __future__ import annotations

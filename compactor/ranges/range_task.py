@@ -75,7 +75,7 @@ class RangeResult:
     bytes_dropped: int = 0
     foreign_cells: int = 0
     unseen_cells: int = 0
-    """Cells without a transaction, which nobody sees until the table is adopted again."""
+    """Cells without a transaction, which no snapshot sees until the table is adopted again."""
     claim: Claim | None = None
     """What was claimed, or would have been in a dry run; None if the range is not healed."""
     obstacle: str = ""

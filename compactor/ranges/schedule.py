@@ -140,7 +140,7 @@ def schedule(
 def _passed_ms(claims: Iterable[Claim]) -> int:
     """Return when the run began that passed over a table's rows; the earliest if there are several.
 
-    0 if some row was never passed over, or nobody can say when.
+    0 if some row was never passed over, or it is not known when.
     """
     dated = [
         msgspec.structs.replace(claim, watermark=int(claim.run[:_RUN_DIGITS]))

@@ -10,8 +10,8 @@ family and this incarnation of its table:
 
     W1   of a transaction that is committed, it was in the store before W was read (L1 and L2 of
          `docs/explanation/pruning.md`), so that the pass saw it and healed it before it claimed
-    W2   one that arrived later belongs to a transaction that can never commit any more: nobody
-         sees it, whoever passes over it or does not
+    W2   one that arrived later belongs to a transaction that can never commit any more: no
+         snapshot sees it, whether a pass goes over it or not (I4)
     W3   its shadow cell, in either form, has the same version, and all versions of a transaction
          have one base; so a span that begins at a multiple of the step parts none of them
 

@@ -14,10 +14,10 @@ versions only, never ranges of them, so that a writer who was faster loses nothi
 Two kinds of cells below the first timestamp are committed versions like any others.  Plain data
 that was adopted: its version is no transaction's, and its shadow cell, which adopting wrote, says
 so.  And, where an operator asked for it, whatever has a shadow cell that every reader looks up:
-what it says is what they see.  A cell without one is never judged: nobody knows who wrote it.
+what it says is what they see.  A cell without one is never judged: it is not known who wrote it.
 
-A cell whose shadow cell is malformed, and one whose transaction nobody can say anything about, are
-left as they are; they may be visible, so that what hides them, or what they hide, stays as well.
+A cell whose shadow cell is malformed, and one of whose transaction nothing is known, are left as
+they are; they may be visible, so that what hides them, or what they hide, stays as well.
 
 What is written, and in which of five writes, each acknowledged before the next begins:
 
@@ -29,7 +29,7 @@ What is written, and in which of five writes, each acknowledged before the next 
     4  gone: the newest family marker, once nothing that it hides is left
 
 No write both puts and deletes, because HBase takes a page of such rows in one call, and rows with
-both in a call each.  The first two need no order, since nobody sees what never committed.
+both in a call each.  The first two need no order, since no snapshot sees what never committed (I9).
 
 Which committed versions go, `old_versions.py` says.
 """
@@ -183,7 +183,7 @@ def _set_aside(malformed: list[Cell], cells: Sequence[Cell], scope: Scope) -> Ex
     """Examine a row without its malformed shadow cells, and without the cells they speak for.
 
     What such a cell's transaction came to, another cell of the row may tell, or its entry; but
-    nothing is written over a shadow cell that somebody meant otherwise.
+    nothing is written over a shadow cell that was meant otherwise.
     """
     keys = {(cell.family, data_qualifier(cell.qualifier), cell.version) for cell in malformed}
     rest: list[Cell] = []
@@ -235,8 +235,8 @@ class RowPlan(NamedTuple):
     unseen: Sequence[Cell] = ()
     """Cells that stay although no snapshot sees them: written without a transaction."""
     undecided: Sequence[Cell] = ()
-    """Cells that stay because nobody could find out what became of their transaction: while there
-    is one, its range is not healed."""
+    """Cells that stay because it could not be found out what became of their transaction: while
+    there is one, its range is not healed."""
     later: Later | None = None
     """None: what stays now, and was seen, stays at any horizon."""
 

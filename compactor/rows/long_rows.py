@@ -14,9 +14,10 @@ row is healed: a shadow cell that goes with an old version may be all that speak
 In 3, what a cell's own shadow cell does not speak for stays, and so does what it hides.
 
 Nothing here is less safe than in one piece.  What is put is true for ever, and what is deleted are
-exact versions that nobody sees, so that a pass that dies between two parts has done a part of the
-work, and the next one does the rest.  The order that readers rely upon, tombstones behind what they
-hide, is one of columns, and of families, and is kept there.  No claim comes before the last part.
+exact versions that no snapshot sees, so that a pass that dies between two parts has done a part of
+the work, and the next one does the rest.  The order that readers rely upon, tombstones behind what
+they hide, is one of columns, and of families, and is kept there.  No claim comes before the last
+part.
 
 The spool is older than the row, by minutes where a row is huge.  That is the same to it as to a
 page that was read a moment ago: commits are for ever, versions up to L are not written any more but

@@ -77,7 +77,7 @@ class Column:
             self.latest = cell, commit_ts
 
     def see_staying(self) -> None:
-        """Take a cell into account that stays although nobody knows what became of it.
+        """Take a cell into account that stays although it is not known what became of it.
 
         It may be visible, by a shadow cell of its own, or by one that it is given some day, so that
         what lies above it must stay too.
@@ -228,7 +228,7 @@ def collect(committed: Sequence[Committed], staying: Sequence[Cell], horizon: in
 
     Args:
         committed: The row's committed cells with their commit_ts.
-        staying: Cells that will stay although nobody knows what became of them.
+        staying: Cells that will stay although it is not known what became of them.
         horizon: H; 0 collects nothing.
     """
     if horizon <= 0:

@@ -1,9 +1,9 @@
-"""How is a row read that nobody can hold?  In pieces that say as much about their cells as it does.
+"""How is a row read that fits into no memory?  In pieces that tell as much as the whole.
 
-For whoever judges cells without dropping versions: a check, a census, a conversion.  A row comes as
-one piece, unless it is too long to be held: then it is copied into a spool on this machine's disk,
-once, and comes part by part.  Each cell has its shadow cells in its piece, and the piece knows what
-the rest of the row tells of its transactions.
+For callers that judge cells without dropping versions: a check, a census, a conversion.  A row
+comes as one piece, unless it is too long to be held: then it is copied into a spool on this
+machine's disk, once, and comes part by part.  Each cell has its shadow cells in its piece, and the
+piece knows what the rest of the row tells of its transactions.
 
 Only passes drop old versions, which takes more care (`long_rows.py`).
 """

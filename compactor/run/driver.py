@@ -1,17 +1,18 @@
 """Carries out one run: alone, as an operation that the next one can finish.
 
     refuse what cannot be compacted      nothing is written yet
-    take the lease                       behind whoever has it and lives
+    take the lease                       behind a holder that lives
     deal with what the last run left     past its pivot: finish it; before: end it, or go on with
                                          it, if that is asked for
     keep an operation, carry it out      `operation.py`
 
 The operation is in the store's table of operations, where `omidpy fate list` shows it, and is
 reserved from its first moment on, so that no other executor touches it.  The lease names it before
-it is there, so that one which nobody ended is always found.
+it is there, so that one which was not ended is always found.
 
-Whoever has the lease takes the operation that it names from anybody.  Whoever has lost the lease
-finds that out by his next write to the operation, and at the latest where `lease.py` says.
+The lease holder takes the operation that it names from any other driver.  A driver that has lost
+the lease finds that out by his next write to the operation, and at the latest where `lease.py`
+says.
 
 An interrupt leaves what a kill leaves, but gives the operation and the lease back.
 
@@ -69,13 +70,13 @@ from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 
 LOOK_S: Final = 0.25
-"""How often whoever waits for the lease looks whether it is free."""
+"""How often a driver that waits for the lease looks whether it is free."""
 
 RESUMABLE_S: Final = 86_400.0
 """How old a run may be that is resumed: behind an older one a new run has as little to do."""
 
 REHEARSAL_LEASE_S: Final = 10.0 * 365 * 86_400
-"""Nobody else sees the operation of a dry run, so that nobody can take its place, however long."""
+"""No other driver sees the operation of a dry run, so that none takes its place, however long."""
 
 DRIVER_STEPS: Final = ("lease-taken", "operation-kept", "operation-ended")
 """Where this part of a run can be stopped by a test, in order."""
@@ -229,7 +230,7 @@ class Driver:
             except OmidError as error:
                 journal.note(f"run {run} could not be finished ({error}), and is given up")
                 found = self._fates.read(left.id)
-                # In this order: whoever has the lease by now may be at work on what was read.
+                # In this order: the holder of the lease by now may be at work on what was read.
                 if not self._lease.is_ours():
                     raise self._lease.lost() from error
                 if found is not None and not found.is_finished:
@@ -278,8 +279,8 @@ class Driver:
         """Change the record of a run that was killed; None is one that is not there."""
         while True:
             raw, found = self._runs.read_raw(run)
-            # In this order: whoever had taken the lease before may have finished the run, and
-            # this would write over its report.  Whoever takes it from now on finds what we wrote,
+            # In this order: a driver that had taken the lease before may have finished the run, and
+            # this would write over its report.  One that takes it from now on finds what we wrote,
             # or has changed what we compare with.
             if not self._lease.is_ours():
                 raise self._lease.lost()
@@ -314,9 +315,9 @@ class Driver:
         self._on_step("operation-ended")
 
     def _drop_if_unnamed(self, operation: Operation) -> None:
-        """Remove an operation that was kept when the lease was lost already: nobody will find it.
+        """Remove an operation that was kept when the lease was lost already: none will find it.
 
-        Else whoever has the lease has dealt with it.
+        Else the lease holder has dealt with it.
         """
         if self._lease.look().operation != operation.id:
             found = self._fates.read(operation.id)
@@ -347,10 +348,10 @@ def _new_operation(
 def _carry_out(
     fates: FateStore, worker: Member, operation: Operation, work: Work, clock: Clock
 ) -> None:
-    """Carry an operation out, whoever had it.
+    """Carry an operation out, whichever driver had it.
 
     Raises:
-        ReservationLost: somebody else has it by now.
+        ReservationLost: another driver has it by now.
         Exception: what a step has raised.  Before the pivot the operation is ended with it; behind
             it, it is left for the next run.
     """

@@ -37,7 +37,7 @@ class Heart:
             fates: Where it is registered.
             clock: Measures its lease.
             lease_s: How long it may show no life.
-            at_end: Called once the run is over, before nobody can see the worker any more.
+            at_end: Called once the run is over, before the worker can be seen no more.
         """
         self._fates = fates
         self._clock = clock
@@ -78,7 +78,7 @@ class Heart:
         return within(self._mutex, self.worker.beat)
 
     def is_trusted(self) -> bool:
-        """Say whether nobody has taken it for dead; see `Member`.
+        """Say whether no driver has taken it for dead; see `Member`.
 
         A run that has slept asks the store, which knows better than a clock.
         """

@@ -82,7 +82,7 @@ class Journal:
         self._notes = [*record.notes, *self._notes]
 
     def end(self, *, report: Report | None = None, error: str | None = None) -> None:
-        """Record how the run ended, unless somebody else has taken its record over."""
+        """Record how the run ended, unless another driver has taken its record over."""
         self.report = report
         if self._written is None:
             return

@@ -8,14 +8,15 @@ that takes it, and who that is.  A row can be compared where it is changed, on e
                                                             the store has those, else looked at
                                                             before each page
 
-A run that was stopped and has lost its lease may go on with its passes: they are true whoever makes
-them.  What it wanted to raise, to delete or to record of itself it may not, and it ends.
+A run that was stopped and has lost its lease may go on with its passes: they are true whichever
+driver makes them.  What it wanted to raise, to delete or to record of itself it may not, and it
+ends.
 
-The lease is taken from whoever gave it up, or is dead.  That is judged by his signs of life as a
-worker of the operations' store (`omidpy/life/members.py`): at once where his process is seen to be
-gone, else when they have not moved for a lease's time by the judge's own clock.
+The lease is taken from a driver that gave it up, or is dead.  That is judged by his signs of life
+as a worker of the operations' store (`omidpy/life/members.py`): at once where his process is seen
+to be gone, else when they have not moved for a lease's time by the judge's own clock.
 
-What a run left unfinished stays named in the lease until somebody has dealt with it, so that nobody
+What a run left unfinished stays named in the lease until a driver has dealt with it, so that none
 needs to look for it.
 """
 
@@ -97,12 +98,12 @@ class PruneLease:
         return self._raw
 
     def look(self) -> PruneLeaseRecord:
-        """Return the record as it is; what cannot be read is nobody's.  Cost: 1 get."""
+        """Return the record as it is; what cannot be read has no holder.  Cost: 1 get."""
         self._seen = self._control.read_beside(PRUNE_HORIZON, PRUNE_LEASE)
         return _decoded(self._seen)
 
     def is_free(self, found: PruneLeaseRecord) -> bool:
-        """Say whether nobody has it, or somebody who is dead.  Cost: 1 RPC."""
+        """Say whether no driver has it, or one that is dead.  Cost: 1 RPC."""
         return not found.is_held or found.worker in self._judge.dead([found.worker])
 
     def try_take(self, found: PruneLeaseRecord, *, worker: str, run: str, operation: str) -> bool:
@@ -128,7 +129,7 @@ class PruneLease:
         )
 
     def is_ours(self) -> bool:
-        """Say whether nobody has taken it over.  Cost: 1 get."""
+        """Say whether no driver has taken it over.  Cost: 1 get."""
         return self._control.read_beside(PRUNE_HORIZON, PRUNE_LEASE) == self.holder
 
     def name(self, *, run: str, operation: str) -> None:
@@ -142,7 +143,7 @@ class PruneLease:
             raise self.lost()
 
     def raise_horizon(self, watermarks: Watermarks, to: Timestamp) -> None:
-        """Raise the prune horizon, which nobody does who has not the lease.
+        """Raise the prune horizon, which the lease holder alone does.
 
         Raises:
             ReservationLost: the lease is another's, and nothing was raised.
@@ -187,5 +188,5 @@ def _decoded(raw: bytes | None) -> PruneLeaseRecord:
             else decode_document(raw, PruneLeaseRecord, row=PRUNE_HORIZON)
         )
     except CorruptCell:
-        # Whoever had it finds other bytes than its own from now on.
+        # The driver that had it finds other bytes than its own from now on.
         return PruneLeaseRecord()

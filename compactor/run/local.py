@@ -35,7 +35,7 @@ def ranges_here(
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
         results: list[RangeResult] = []
         passed = Passed()
-        # Tables have limits of their own; each is kept by whoever reads it next.
+        # Tables have limits of their own; each is kept by the thread that reads it next.
         pacers: dict[Pacing, Pacer] = {}
         for task in tasks:
             range_pass = pass_type(store, task, clock=clock, on_step=on_step)

@@ -1,4 +1,4 @@
-"""A run is one operation, whose steps somebody else can go on with: in which order, and what lasts.
+"""A run is one operation, whose steps another driver can go on with: their order, and what lasts.
 
     ListTables      list, record that the run has begun, publish the collection horizon
     PassOver        pass over every range of ours; list again, and pass over what was missed
@@ -12,12 +12,12 @@ anew: L, the horizon of old versions, the limits, the slices that are left.  Cla
 read again.  What a step does is a method of `Work`; `plan.py` has them, and says why the order is
 the proof.
 
-A step may be called again by whoever finds it done in part:
+A step may be called again by a driver that finds it done in part:
 
-    passes are true whoever makes them; ranges that this run has claimed are left out
+    passes are true whichever task makes them; ranges that this run has claimed are left out
     the horizon, once it is to be raised, was proven; raised twice it stays where it is
     a slice that was pruned has nothing left that may go
-    before a slice is pruned by somebody else, or by the same driver later, every place is asked
+    before a slice is pruned by another driver, or by the same driver later, every place is asked
     again: what has appeared since ends the pruning, and is reported
 
 The tasks of a driver that was killed may go on in Spark for a while.  Those that pass do no harm,
@@ -224,7 +224,7 @@ class RaiseHorizon(CompactionStep):
     pruning: Pruning
 
     def do(self, work: Work) -> Answer:
-        """Raise the horizon."""
+        """Raise the prune horizon, up to the least region watermark (I7)."""
         work.raise_horizon(self.limits.limits())
         if not self.pruning.rests:
             return WriteReport(self.low_watermark, self.limits, self.pruning)

@@ -7,7 +7,7 @@
         (`pruning/collection.py`)
     4   pass over every range of every table of ours; each pass claims its range
         (`ranges/range_pass.py`)
-    5   list again, and pass over what nobody has claimed yet, with the same L; where neither list
+    5   list again, and pass over what is not claimed yet, with the same L; where neither list
         has a table of ours, claim just that
     6   the horizon is the minimum over the whole key space of every table that counts, from claims
         older than the grace alone: a client whose reply was lost still looks for its entry; then
@@ -17,8 +17,8 @@
         (`pruning/unvisited.py`)
     8   raise the prune horizon durably, *then* delete commit entries (`pruning/prune.py`)
 
-Between 1 and 2 the run takes the lease, behind whoever has it and lives, and reads L again where it
-had to wait.  Only whoever has it comes through 8, and before each further round of 8 asks 7 again.
+Between 1 and 2 the run takes the lease, behind a holder that lives, and reads L again where it had
+to wait.  Only the holder comes through 8, and before each further round of 8 asks 7 again.
 
 Killed anywhere, the next run finishes the job: every step is true for ever once it is done, or is
 done again.  A run that has lost its lease makes claims that are true, and nothing else.
@@ -201,8 +201,8 @@ class Compaction(CompactionParts):
     def find_horizon(self, low_watermark: Timestamp, drop_horizon: Timestamp) -> Listing:
         """Take the minimum of what is claimed, and ask for what is about to go."""
         if self.results is None:
-            # Whoever passed was killed.  What he could not claim is tried again, so that it is
-            # known why.
+            # The process that passed was killed.  What he could not claim is tried again, so that
+            # it is known why.
             self.pass_over_tables(low_watermark, drop_horizon)
         assert self.results is not None, "they were just made"
         assert self.standings is not None, "the passes have listed"

@@ -344,7 +344,7 @@ class CompactionParts(Work):
         return PruneLimits(self.first_timestamp(), horizon, invalidation_horizon)
 
     def find_snapshot_root(self) -> SnapshotRoot | None:
-        """Return where HBase's snapshots are; None: nobody has said, or this is no HBase."""
+        """Return where HBase's snapshots are; None: that was not said, or this is no HBase."""
         return find_root(
             self.store,
             self.options.hbase_root,

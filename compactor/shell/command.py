@@ -32,7 +32,7 @@ EXIT_LATE: Final = 4
 """The same, and something is behind for longer than `--max-lag`."""
 
 LONG_RUN_S: Final = 10.0
-"""Of a run that took so long everybody wants to know where the time went."""
+"""Of a run that took so long, it is told where the time went."""
 
 MakeExecutors: TypeAlias = Callable[[Store, Clock], Executors]
 
@@ -49,8 +49,8 @@ def compact_address(
 
     Args:
         store_url: Address of the store; an embedded one must exist.
-        tso: Address of its oracle, which must answer and serve the same store; None asks nobody:
-            the low watermark is read from the store in any case.
+        tso: Address of its oracle, which must answer and serve the same store; None asks none: the
+            low watermark is read from the store in any case.
         options: What to do.
         make_executors: Makes what carries out the tasks.
         log_format: How its progress is written, see `omidpy/base/events.py`.
@@ -84,7 +84,7 @@ def compact_address(
 
 
 def interrupted(store_url: str, options: Options) -> str:
-    """Return what is said to somebody who has interrupted a run."""
+    """Return what is said to a person who has interrupted a run."""
     if options.is_dry_run:
         return "compaction: interrupted; nothing was written"
     return (

@@ -37,7 +37,7 @@ class LineProgress:
         self._ended_at = 0
 
     def note(self, text: str) -> None:
-        """Write one line."""
+        """Write a sentence as a line of its own."""
         print(f"compaction: {text}", file=self._stream, flush=True)
 
     def update(self, done: int, total: int, passed: Passed) -> None:
@@ -62,11 +62,11 @@ class EventProgress(LineProgress):
     """The same as events, each of which is one document of JSON."""
 
     def note(self, text: str) -> None:
-        """Write one event."""
+        """Write a sentence as an event."""
         self._write("compaction-note", message=text)
 
     def tell(self, done: int, total: int, passed: Passed, rows_per_s: float) -> None:
-        """Write one event."""
+        """Write how far the run is, as an event."""
         self._write(
             "compaction-progress",
             ranges_done=done,

@@ -2,7 +2,7 @@
 
 The plan runs in the driver (`run/plan.py`); only passes over ranges and slices of the commit table
 travel.  A task opens the store by its address, passes and claims, or prunes, and returns its
-counts.  Spark may run it twice, at once or again: a pass is idempotent, a claim is true whoever
+counts.  Spark may run it twice, at once or again: a pass is idempotent, a claim is true whichever
 made it, and what a slice may forget was settled before it was sent.
 """
 
@@ -188,7 +188,7 @@ def defaults(conf: SparkConf) -> dict[str, str]:
         ).rstrip(os.pathsep),
     }
     if is_local(conf.get("spark.master", "local[*]") or ""):
-        # A job on one machine listens to nobody else.
+        # A job on one machine listens on loopback alone.
         made["spark.driver.host"] = LOOPBACK
         made["spark.driver.bindAddress"] = LOOPBACK
     return made

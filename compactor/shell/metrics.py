@@ -1,4 +1,4 @@
-"""The numbers of a run for whoever is called at night: a text file, or a Pushgateway.
+"""The numbers of a run for the person who is called at night: a text file, or a Pushgateway.
 
 A run that fails writes nothing, so that what was written last stays and grows old:
 `omidpy_compaction_last_success_timestamp_seconds` tells.
@@ -81,7 +81,7 @@ def send(target: str, registry: CollectorRegistry, *, job: str) -> None:
         job: Under which name a gateway keeps them.
 
     Raises:
-        OSError: nobody took them.
+        OSError: the gateway did not take them.
     """
     if is_gateway(target):
         push_to_gateway(target, job=job, registry=registry, timeout=PUSH_TIMEOUT_S)
@@ -90,7 +90,7 @@ def send(target: str, registry: CollectorRegistry, *, job: str) -> None:
 
 
 def registry_of(report: Report, *, exit_code: int, now_s: float) -> CollectorRegistry:
-    """Return the numbers of a run; what nobody knows is left out."""
+    """Return the numbers of a run; what is not known is left out."""
     registry = CollectorRegistry()
     for name, value in values_of(report, exit_code=exit_code, now_s=now_s).items():
         if value is not None:
@@ -111,7 +111,7 @@ def registry_of(report: Report, *, exit_code: int, now_s: float) -> CollectorReg
 
 
 def values_of(report: Report, *, exit_code: int, now_s: float) -> dict[str, float | None]:
-    """Return the value of each of `GAUGES`; a laggard that nobody can date is infinitely old."""
+    """Return the value of each of `GAUGES`; a laggard that has no date is infinitely old."""
     ages = [float("inf") if one.age_s is None else one.age_s for one in report.laggards]
     return {
         "low_watermark_age_seconds": report.low_watermark_age_s,

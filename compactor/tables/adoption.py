@@ -119,8 +119,7 @@ class AdoptionPlan:
     def undecided_cells(self) -> int:
         """Return how many cells the adoption would make invisible and collectable.
 
-        What nobody has decided about in a family that is ours already is what running transactions
-        are writing.
+        What is undecided in a family that is ours already is what running transactions are writing.
         """
         return sum(self.census[family].undecided_cells for family in self.families - self.owned)
 
@@ -258,10 +257,10 @@ def _considered(
 def _chosen_level(schema: TableSchema, asked: str | None) -> tuple[str | None, str | None]:
     """Return what a table's conflicts shall be detected by, and what it says so far.
 
-    None: nobody has said so.
+    None: that was not said.
 
     Raises:
-        UsageError: Phoenix does otherwise, or a change was interrupted and nobody says to what.
+        UsageError: Phoenix does otherwise, or a change was interrupted and it is not said to what.
     """
     if (why := objection(schema)) is not None:
         raise UsageError(why)
@@ -332,7 +331,7 @@ def adopt(
         INCARNATION_ATTRIBUTE: becomes,
     }
     if is_ghost:
-        # From now on it is there for everybody: one change makes it so.
+        # From now on it is there for every client: one change makes it so.
         attributes[MAKER_ATTRIBUTE] = None
     # Clients go by the level that the table has, and another operator may have changed it since: to
     # set it without the fence would lose updates.
@@ -381,7 +380,7 @@ def _as_seen(store: Store, plan: AdoptionPlan) -> TableSchema:
 
 
 def _check_visible(store: Store, table: str, census: Census, wanted: frozenset[bytes]) -> None:
-    """Refuse data that transactions would not see as it is, or of which nobody knows."""
+    """Refuse data that transactions would not see as it is, or of which that is unknown."""
     if not census.is_plain_known and any(
         found.undecided_cells and not found.is_transactional
         for family, found in census.families.items()

@@ -4,7 +4,7 @@ Read before the table is adopted.  A data cell without a shadow cell is one of f
 its commit entry and by its version (`omidpy/facts/plain_versions.py`):
 
     committed     its entry stands: the next compaction writes its shadow cell
-    plain         no oracle issues such versions: somebody's data, written without a transaction
+    plain         no oracle issues such versions: data, written without a transaction
     undecided     it may be a transaction's, and nothing says that it committed
     hopeless      plain data that no shadow cell can make visible as it is
 

@@ -4,11 +4,11 @@ A shadow cell whose value is its cell's own version says: committed at that mome
 that cell alone.  Every snapshot then sees the cell, since its version lies below every timestamp
 that an oracle issues here.  That is the condition, too
 (`omidpy/facts/plain_versions.py`): a cell whose version could be a transaction's may be what an
-aborted one left, and nobody may commit that afterwards.
+aborted one left, and that must never be committed afterwards (I9).
 
 Empty values and Omid's older tombstone would be read as deletes, so a table that holds one is
-refused.  Whoever still writes to the table without transactions must stop before: what comes later
-has no shadow cell, and nobody sees it until the table is adopted once more.
+refused.  Programs that still write to the table without transactions must stop before: what comes
+later has no shadow cell, and no snapshot sees it until the table is adopted once more.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def convert(
         families: Which of its families.
         versions: Which versions are certainly no transaction's.
         check: Called before each write; raises where the table is another one by now, to which
-            these shadow cells would be somebody else's data.
+            these shadow cells would be another's data.
 
     Raises:
-        UsageError: somebody writes cells all the time, or one that cannot be converted.
+        UsageError: a program writes cells all the time, or one that cannot be converted.
 
     Cost: reads those families at least twice, and writes a cell for each of theirs;
         what `check` takes for each page of 500 rows.

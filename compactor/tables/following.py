@@ -5,10 +5,10 @@ an operator may leave a rule, and each run adopts what Phoenix has made by then,
 tables.  Nothing is forgotten sooner for that: a table that becomes ours has no claims, and those
 that a run makes count once they are as old as the grace.
 
-What nobody has decided about is no reason to wait, as it is where a person adopts a table: such
-cells are of transactions that run, or can no longer commit, or have an entry.  Plain data is: cells
-that somebody wrote without a transaction become part of the table's past, and whoever still writes
-so has to be stopped before.
+What is undecided is no reason to wait, as it is where a person adopts a table: such cells are of
+transactions that run, or can no longer commit, or have an entry.  Plain data is: cells that were
+written without a transaction become part of the table's past, and a program that still writes so
+has to be stopped before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Which table of its name is meant?  Changes to a table that somebody may drop and make again.
+"""Which table of its name is meant?  Changes to a table that a client may drop and make again.
 
 What was read of a table says nothing of the next one of its name, so that a change names the
-incarnation that was read.  A table that nobody of ours has made has none until it is given
-one.
+incarnation that was read.  A table that no client of ours has made has none until it is given one.
 
 On HBase a gateway cannot compare and change at once: there the comparison is made right before, and
 a table that is made in between is changed (`docs/guide/omid.md`).
@@ -48,7 +47,7 @@ def set_attributes(
         seen: Others that it must still have as they were seen; None is one that it lacked.
 
     Raises:
-        StorageError: by now it is another one, or somebody else has changed those.
+        StorageError: by now it is another one, or another has changed those.
     """
     only = {**(seen or {}), INCARNATION_ATTRIBUTE: which}
     if store.set_table_attributes(table, attributes, only=only):

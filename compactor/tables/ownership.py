@@ -340,7 +340,7 @@ class Ignored(msgspec.Struct, frozen=True):
     """Of these families, sorted."""
     incarnation: str = ""
     """Of which table of the name; empty where that was not written down, as earlier versions did
-    not, nor does whoever cannot change a table's attributes."""
+    not, nor does an operator who cannot change a table's attributes."""
 
 
 NOT_IGNORED: Final = Ignored(is_ignored=False)

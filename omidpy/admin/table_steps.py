@@ -13,19 +13,19 @@ write in between.
 
 What is removed is the incarnation that was asked for, and no other (`Store.drop_table`).  So who
 was stopped before the removal, and goes on when all of it is long done and another table has the
-name, removes nothing; and an operation that nobody went on with for days removes no table that was
-made since.  For the same reason no failed creation is undone by removing the table: it
-is made in one call, whole or not at all, and may have been written to.
+name, removes nothing; and an operation that no executor went on with for days removes no table that
+was made since.  For the same reason no failed creation is undone by removing the table: it is made
+in one call, whole or not at all, and may have been written to.
 
 Claims of the compactor name an incarnation, so that none speaks for the next table (I7).  That they
 are forgotten here only spares the next compaction the reading.
 
-Whoever was stopped within a step looks, right before it does anything, whether the operation is
-still its own.  Stopped between that look and the call it can do harm no more: it removes one
-incarnation or nothing; a late fence aborts some who could have gone on; and an incarnation is made
-once (`facts/makers.py`).  Who comes too late makes none, or on HBase one that is there for nobody;
-and an operation that ends without a table, or is deleted, sees to it first that nobody makes it any
-more (`give_up_making`).
+An executor that was stopped within a step looks, right before it does anything, whether the
+operation is still its own.  Stopped between that look and the call it can do harm no more: it
+removes one incarnation or nothing; a late fence aborts some who could have gone on; and an
+incarnation is made once (`facts/makers.py`).  One that comes too late makes none, or on HBase one
+that no client may use; and an operation that ends without a table, or is deleted, sees to it first
+that no executor makes it any more (`give_up_making`).
 
 Each step takes the table's write lock, so that changes of one table follow one another.
 """
@@ -100,7 +100,7 @@ class Renewal(NamedTuple):
     schema: TableSchema
     splits: tuple[bytes, ...] = ()
     is_first: bool = False
-    """Whether nothing was removed for it: then one that somebody else has made is in the way."""
+    """Whether nothing was removed for it: then one that another has made is in the way."""
 
 
 class TableStep(Step):
@@ -212,10 +212,10 @@ def named(store: Store, table: str) -> TableSchema:
 
 
 def there(store: Store, table: str) -> TableSchema:
-    """Return the schema of a table that is there for whoever asks.
+    """Return the schema of a table that clients may use.
 
     Raises:
-        NoSuchTable: also where it is there for nobody (`facts/makers.py`).
+        NoSuchTable: also where no client may use it (`facts/makers.py`).
     """
     schema = store.schema(table)
     if Makers(store).is_ghost(schema):
@@ -254,7 +254,7 @@ class Remove(TableStep):
 
 @step(version=1, namespace=NAMESPACE, retry=PATIENT)
 class Fence(TableStep):
-    """Sees to it that nobody commits what he wrote to an earlier table of the name."""
+    """Fences off the transactions that wrote to an earlier table of the name."""
 
     table: str
     renewal: Renewal | None
@@ -325,7 +325,7 @@ class Make(TableStep):
             return Done({"table": self.table, "is_gone_since": True})
         if self.renewal.is_first:
             raise taken or _taken(tools, self.table)
-        # Whoever has made one since the removal wants it so; it began empty, too.
+        # One that was made since the removal is wanted; it began empty, too.
         reached("tables.made_by_another", "F4")
         return Done({"table": self.table, "is_made_by_another": True})
 
@@ -334,7 +334,7 @@ class Make(TableStep):
         return Done({"table": self.table})
 
     def undo(self, tx: StepContext, env: Any) -> None:
-        """Let nobody make it any more; what was made stays, and may have been written to."""
+        """Let no executor make it any more; what was made stays, and may have been written to."""
         del tx
         if (tools := tools_of(env)) is None:
             raise FateError(f"no store is here in which nobody shall make {self.table!r} any more")
@@ -342,14 +342,14 @@ class Make(TableStep):
 
 
 def give_up_making(store: Store, operation: Operation) -> None:
-    """Let nobody make the table of an operation that is about to be deleted.
+    """Let no executor make the table of an operation that is about to be deleted.
 
     An executor may be stopped right before the call, and would make it whenever it goes on, for an
-    operation of which nobody knows any more.  What was made stays.
+    operation of which no record is left.  What was made stays.
 
     Args:
         store: Where the tables are.
-        operation: Reserved by whoever deletes it, so that no step of it begins.
+        operation: Reserved by its deleter, so that no step of it begins.
 
     Cost: nothing, unless it was at the step that makes a table; then 2 gets and 1 checked change.
     """

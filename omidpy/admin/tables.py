@@ -12,7 +12,7 @@ What shall be dropped or emptied is the table that is there when it is asked for
 incarnation: a call that comes when another table has the name is another operation, however much of
 the first one is left to do.  Where there is no table, one under way has removed it, and answers.
 
-Whoever has an executor of his own submits what `creation`, `removal` and `truncation` return:
+A program with an executor of its own submits what `creation`, `removal` and `truncation` return:
 
     fate.submit(*admin.truncation(tm, "accounts"))
 """
@@ -206,7 +206,7 @@ def carry_out(
 ) -> Any:
     """Submit a change, run it here until it is finished, and return its result.
 
-    Other changes of tables that somebody has begun and not finished are run, too.
+    Other changes of tables that were begun and not finished are run, too.
 
     Raises:
         ConfigError: the store cannot keep operations.

@@ -1,7 +1,7 @@
 """Blocking calls, awaited: in which thread they run, in what order, and what a cancellation does.
 
-A thread cannot be stopped.  So whoever is cancelled while a call is under way waits until it has
-ended: the next call never meets a half-done one, and the objects need no locks.
+A thread cannot be stopped.  So a task that is cancelled while a call is under way waits until it
+has ended: the next call never meets a half-done one, and the objects need no locks.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Lane:
     async def at_once(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that asks no store, in its turn, and here.
 
-        Whoever is cancelled is so before it: once it is done nothing is awaited any more.
+        A task that is cancelled is so before it: once it is done nothing is awaited any more.
         """
         async with self._turn:
             return function(*args, **kwargs)
 
     async def enter(self, block: AbstractContextManager[object]) -> None:
-        """Enter a block; whoever is cancelled meanwhile leaves it before any other call comes."""
+        """Enter a block; a task cancelled meanwhile leaves it before any other call comes."""
         is_entered = False
 
         def enter() -> None:
@@ -96,7 +96,7 @@ async def outlast(future: asyncio.Future[R]) -> R:
     if cancelled is None:
         return future.result()
     if not future.cancelled():
-        # What it raised shows in the transaction's state; whoever cancelled wants no more of it.
+        # What it raised shows in the transaction's state; the canceller wants no more of it.
         future.exception()
     raise cancelled
 

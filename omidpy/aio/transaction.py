@@ -76,7 +76,7 @@ class Batch:
         try:
             await self.lane.finish(lambda: self.blocking.__exit__(exc_type, exc, traceback))
         except asyncio.CancelledError as error:
-            # It was handed over all the same, and whoever goes on believes that it was not.
+            # It was handed over all the same, and the next owner believes that it was not.
             left = functools.partial(self.blocking.__exit__, type(error), error, None)
             await self.lane.finish(left)
             raise

@@ -1,9 +1,10 @@
-"""How long ago was that, at least?  Judged by clocks that nobody can set.
+"""How long ago was that, at least?  Judged by clocks that cannot be set.
 
-Graces protect whoever has nothing else: a client whose reply was lost, the last write of a deposed
-oracle, a reader of old versions.  The date cannot judge them, because somebody sets it forward by
-an hour, and everything waits no longer.  So a moment that will be judged is recorded as a *stamp*:
-readings of clocks that run evenly.  Two kinds of evidence say how old a stamp is at least:
+Graces protect those who have nothing else: a client whose reply was lost, the last write of a
+deposed oracle, a reader of old versions.  The date cannot judge them, because an operator sets it
+forward by an hour, and everything waits no longer.  So a moment that will be judged is recorded as
+a *stamp*: readings of clocks that run evenly.  Two kinds of evidence say how old a stamp is at
+least:
 
     the same boot          the machine's own elapsed time, suspends included, is larger by so much
     the oracle's samples   from the second sample after the stamp to the newest one, the oracle's
@@ -14,8 +15,8 @@ measured before it was written.  Between samples of different boots nothing is c
 oracle was away only the date could tell.
 
 Too low an age lets something wait for longer, which is harmless; too high a one is never given.
-Where neither kind of evidence reaches back to a stamp its age is 0, so whoever relies on it adds a
-stamp of his own, which counts from that moment on.
+Where neither kind of evidence reaches back to a stamp its age is 0, so a caller that relies on it
+adds a stamp of his own, which counts from that moment on.
 
 Pure but for the one reading of the clock.
 """

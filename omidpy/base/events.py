@@ -85,7 +85,7 @@ class EventFormatter(logging.Formatter):
         self.form = form
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the line, which is `event key=value` for an event."""
         event = getattr(record, _EVENT, None)
         if event is None or record.exc_info is not None:
             values: dict[str, object] = {"logger": record.name, "message": record.getMessage()}
@@ -103,7 +103,7 @@ class EventFormatter(logging.Formatter):
 def configure(form: str, level: int = logging.INFO) -> None:
     """Send every log record of the process to stderr, a line each.  Only a program does this.
 
-    Where somebody has configured logging already, that stands.
+    Where logging is configured already, that stands.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(EventFormatter(form))

@@ -1,4 +1,4 @@
-"""Counters and timings that any part may report, and nobody has to collect.
+"""Counters and timings that any part may report, and none has to be collected.
 
 The library reports to a `Metrics`; the default one does nothing.  An exporter (Prometheus in
 `tso-server`) is another object of the same shape.
@@ -26,16 +26,16 @@ class Metrics(Protocol):
 
 
 class NoMetrics:
-    """Collects nothing."""
+    """Where counters go that are not collected."""
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Do nothing."""
+        """Take no note of a count."""
 
     def observe(self, name: str, value: float) -> None:
-        """Do nothing."""
+        """Take no note of a duration."""
 
     def gauge(self, name: str, value: float) -> None:
-        """Do nothing."""
+        """Take no note of a level."""
 
 
 NO_METRICS: Final = NoMetrics()

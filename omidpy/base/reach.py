@@ -1,8 +1,8 @@
-"""Which rare branches has a run taken?  Marks in the product, which whoever simulates it reads.
+"""Which rare branches has a run taken?  Marks in the product, which a simulator of it reads.
 
 A claim that holds wherever nothing goes wrong is tested by what goes wrong.  Seeds are drawn, so
-that nobody knows whether any of them ever came to the branch that a claim is about, unless it says
-so itself:
+that it is not known whether any of them ever came to the branch that a claim is about, unless it
+says so itself:
 
     reached("lease.own_answer_found", "I1")
 

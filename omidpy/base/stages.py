@@ -21,7 +21,7 @@ def described(spark: Any, text: str, *, group: str | None = None) -> Iterator[No
     Args:
         spark: The context, or a session.
         text: What they do, and to what.
-        group: What belongs together, for whoever looks for it, or cancels it.
+        group: What belongs together, for a person that looks for it, or cancels it.
     """
     with told(spark, {DESCRIPTION: text, GROUP: group}):
         yield

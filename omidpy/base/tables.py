@@ -28,7 +28,7 @@ CONFLICT_LEVEL_ATTRIBUTE: Final = "OMIDPY_CONFLICT_LEVEL"
 """Table attribute: `cell` or `row`, the same for every client of the table."""
 
 CHANGING: Final = "changing"
-"""Its value while it is about to be another one, so that nobody begins to write."""
+"""Its value while it is about to be another one, so that no client begins to write."""
 
 LEVEL_CHANGE_ATTRIBUTE: Final = "OMIDPY_LEVEL_CHANGE"
 """Table attribute: which change of its level is under way."""
@@ -86,7 +86,7 @@ def transactional_families(schema: TableSchema) -> frozenset[bytes]:
 
 
 def incarnation(schema: TableSchema) -> str:
-    """Return which one of its name a table is; empty where nobody has said so."""
+    """Return which one of its name a table is; empty where that was not said."""
     return schema.attributes.get(INCARNATION_ATTRIBUTE, "")
 
 
@@ -96,7 +96,7 @@ def maker(schema: TableSchema) -> str:
 
 
 def dated_incarnation(which: str, state: int) -> str:
-    """Return what stands for an incarnation for as long as nobody can have restored it.
+    """Return what stands for an incarnation for as long as it cannot have been restored.
 
     Args:
         which: The incarnation.

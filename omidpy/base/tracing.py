@@ -1,4 +1,4 @@
-"""What the parts of a transaction ask of whoever traces them.  Nobody does unless told to.
+"""What the parts of a transaction ask of a tracer.  There is none unless one is given.
 
 The parts hold a `Tracing` or None, and do nothing more than look which it is.  What makes spans is
 `omidpy/tracing.py`, which alone knows OpenTelemetry.

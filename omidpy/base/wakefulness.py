@@ -1,13 +1,13 @@
 """Should one who waits look for what is about to come, in place of sleeping?
 
 To fall asleep and to be woken takes longer than an oracle's decision, so that a lone client and its
-oracle would spend most of a transaction on it.  Whoever waits may therefore look again and again,
-for as long as a short answer takes, before it sleeps.  It should do so only
+oracle would spend most of a transaction on it.  A thread that waits may therefore look again and
+again, for as long as a short answer takes, before it sleeps.  It should do so only
 
 * while what it waits for comes soon: many times in a row it did, and the first that does not ends
   it;
-* while nobody else wants the processor: who is kept from looking for long was made to give way, and
-  sleeps for a while, since one that never sleeps waits longest for its next turn;
+* while no other process wants the processor: who is kept from looking for long was made to give
+  way, and sleeps for a while, since one that never sleeps waits longest for its next turn;
 * where there are several processors: on one, nothing could come meanwhile.
 
 The last is the caller's to see, as are waiting and the clock: here is only the judgement.

@@ -79,7 +79,8 @@ def decide(
     try:
         if cells is None:
             return oracle.commit(start_ts, cell_ids, table_ids)
-        # Looked at when the manager was made: whoever hands cells over knows that it writes them.
+        # Looked at when the manager was made: a client that hands cells over knows that the oracle
+        # writes them.
         return cast("WritesCells", oracle).commit_cells(start_ts, cell_ids, table_ids, cells)
     except OmidError as error:
         # Of a request that never left, and of no other, its failure says that it did not commit.
@@ -128,7 +129,7 @@ def _settle(
 def _was_not_sent(error: OmidError) -> bool:
     """Say whether a failed commit request certainly never left this process.
 
-    Too many cells for one request, an oracle of another store, or nobody there to send it to.
+    Too many cells for one request, an oracle of another store, or none there to send it to.
     """
     if isinstance(error, (UsageError, LocalProtocolError, ConfigError)):
         return True

@@ -215,7 +215,7 @@ class OutcomeFinder:
         Java's oracle refuses a retry whose entry it does not find, be it that the entry is not
         written yet, or complete and gone.  `TcpOracle.commit` waits until everything that this
         instance decided is durable; the invalidation forbids what one before it may still write.
-        Only whoever asked for the commit does that, as Java's own client does: nobody else was
+        Only the client that asked for the commit does that, as Java's own client does: no other was
         told of it.
         """
         if not cell_ids:
@@ -233,10 +233,10 @@ class OutcomeFinder:
     def _forbid(
         self, start_ts: Timestamp, witness: TableCell | None, *, unless_present: Outcome
     ) -> Outcome:
-        """Plant an invalidation under a commit that nobody will decide, if an own cell is there.
+        """Plant an invalidation under a commit that no oracle will decide, if an own cell is there.
 
         Args:
-            start_ts: No oracle decides it any more.
+            start_ts: No oracle decides it any more, so that what is planted is final (I9).
             witness: An own cell.
             unless_present: What to say where it is gone.
         """
@@ -284,7 +284,7 @@ def why_never_issued(store: Store, start_ts: Timestamp) -> str | None:
     """
     start_ts = base(start_ts)
     first = ControlTable(store).read_number(FIRST_TIMESTAMP_FACT)
-    if first is None:  # no oracle of ours served here, so that nobody knows
+    if first is None:  # no oracle of ours served here, so that it is not known
         return None
     if start_ts < first:
         return f"the first timestamp of this store is {first}"

@@ -184,7 +184,7 @@ class NoPostCommitter:
     """Leaves the rest to readers and to the compactor."""
 
     def submit(self, completion: Completion) -> None:
-        """Do nothing."""
+        """Leave the shadow cells to readers, and to the compactor."""
 
     def owes(self, start_ts: Timestamp) -> bool:
         """Say no: readers heal what this process commits."""
@@ -192,10 +192,10 @@ class NoPostCommitter:
         return False
 
     def drain(self) -> None:
-        """Do nothing."""
+        """Do nothing: nothing waits."""
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing: nothing waits."""
 
 
 class _Mark:
@@ -216,8 +216,8 @@ class AsyncPostCommitter:
     same whatever its size.
 
     What a caller does is one step in C each: an exception at any line leaves a transaction in the
-    queue or out of it.  A thread is at work as long as it holds `_working`; whoever needs one and
-    finds none starts another, and of two one goes home.
+    queue or out of it.  A thread is at work as long as it holds `_working`; a caller that needs one
+    and finds none starts another, and of two one goes home.
     """
 
     def __init__(self, completer: Completer, gathering: Gathering = IN_A_FILE) -> None:
@@ -243,7 +243,7 @@ class AsyncPostCommitter:
             return
         self._owed.add(completion.start_ts)
         self._queue.put(completion)
-        if self._is_closed:  # meanwhile, and nobody may look into the queue any more
+        if self._is_closed:  # meanwhile, and no thread may look into the queue any more
             self._complete_rest()
         else:
             self._need_worker()
@@ -265,7 +265,7 @@ class AsyncPostCommitter:
         if self._worker_id == threading.get_ident():
             return
         # A thread at work leaves at the mark, and one that is about to begin meets it or finds
-        # nothing; so whoever holds the lock gives it back.
+        # nothing; so the holder of the lock gives it back.
         self._queue.put(_Mark(is_the_end=True))
         self._complete_rest()
 
@@ -300,7 +300,7 @@ class AsyncPostCommitter:
             self._complete_rest()
 
     def _run(self) -> None:
-        # Whoever finds the lock held while we leave relies on another look.
+        # A caller that finds the lock held while we leave relies on another look.
         while not self._queue.empty() and self._working.acquire(blocking=False):
             self._worker_id = threading.get_ident()
             try:
@@ -326,7 +326,7 @@ class AsyncPostCommitter:
                 return
 
     def _gathered(self, last_batch_s: float) -> tuple[list[Completion], _Mark | None]:
-        """Return what to complete, and the mark behind it if somebody waits."""
+        """Return what to complete, and the mark behind it if a caller waits."""
         batch: list[Completion] = []
         item = self._queue.get()
         until_s = time.monotonic()

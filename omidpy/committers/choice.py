@@ -1,7 +1,7 @@
 """Which committer?  By its name, with options as calls and as Spark write them.
 
 Options that are unknown are refused, since one that is misspelt would otherwise change nothing, and
-nobody would know.
+no driver would know.
 """
 
 from __future__ import annotations

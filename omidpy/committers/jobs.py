@@ -107,7 +107,7 @@ class Job:
         self.committer.cleanup_job()
 
     def __enter__(self) -> Self:
-        """Begin the job."""
+        """Begin the job, so that tasks may write."""
         if self._state != "new":
             raise CommitterError(f"job {self.id} was begun before; make another")
         self.committer.setup_job()
@@ -165,7 +165,7 @@ class Job:
         within(self._lock, setattr, self, "_state", "aborted")
         self._end_attempts()
         if isinstance(error, CommitterError) and self.id in error.plan:
-            return  # whoever reads it ends the plan, which must be there then
+            return  # its reader ends the plan, which must be there then
         try:
             self.committer.abort_job(self._messages)
             self.committer.cleanup_job()
@@ -274,7 +274,7 @@ class Task:
             self.write(output)
 
     def commit(self) -> None:
-        """Make its files part of the job; nobody sees them before the job is committed."""
+        """Make its files part of the job; no reader sees them before the job is committed."""
         if self._writer is not None:
             self._writer.close()
         self._job._committed(self._attempt)  # noqa: SLF001 - two halves of one thing
@@ -285,7 +285,7 @@ class Task:
             self._job.committer.abort_task(self._attempt)
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the task, whose files the block writes."""
         return self
 
     def __exit__(

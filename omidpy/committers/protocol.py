@@ -40,9 +40,9 @@ class Capabilities:
     abortable_tasks: bool = True
     abortable_jobs: bool = True
     hides_uncommitted: bool = True
-    """Nobody sees files of a task that is not committed."""
+    """No reader sees files of a task that is not committed."""
     hides_committed_tasks: bool = True
-    """Nobody sees files of a committed task before the job is."""
+    """No reader sees files of a committed task before the job is."""
     atomic_task_commit: bool = True
     recoverable_jobs: bool = True
     """A job whose driver dies while it commits can be finished or taken back."""
@@ -88,7 +88,7 @@ class Attempt:
     columns: bytes = b""
     """Those, as Arrow serializes them."""
     end: Callable[[], None] | None = None
-    """Lets nothing be sent any more, whoever writes; None where nothing is sent before a commit."""
+    """Lets nothing be sent any more, by any thread; None where nothing is sent before a commit."""
 
     def kill(self) -> list[DelayedFile]:
         """End it as one that was aborted; return its files, none of which is sent any more.
@@ -134,7 +134,7 @@ class TaskFile(io.RawIOBase):
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has; None if nobody counted."""
+        """How many rows it has; None if they were not counted."""
         return self._delayed.rows
 
     @rows.setter
@@ -159,7 +159,7 @@ class TaskFile(io.RawIOBase):
         return self._position
 
     def close(self) -> None:
-        """End the file."""
+        """End the file: it is whole, and its task may be committed."""
         if not self.closed:
             super().close()
             self._delayed.close()
@@ -178,7 +178,7 @@ class TaskFile(io.RawIOBase):
             self.abort()
 
     def __del__(self) -> None:
-        """Do nothing: a file that nobody has closed is not finished by being forgotten."""
+        """Do nothing: a file that was not closed is not finished by being forgotten."""
 
 
 class Committer(ABC):

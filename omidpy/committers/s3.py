@@ -140,7 +140,7 @@ class S3Committer(Committer):
         self._epoch = 0
         self._has_begun = False
         self.may_have_run_before = job_id is not None
-        """Whether a driver of this id may have died that had uploads: it told nobody of them."""
+        """Whether a driver of this id may have died that had uploads: it told none of them."""
         self._started_s = time.monotonic()
 
     # -- tasks -------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class S3Committer(Committer):
                     f"job {self.job_id} writes to {self.folder.url}, and not {one.key}"
                 )
             check_path(self.folder.below(one.key))
-        # The bytes of a small file are written by this run, whoever's task made them.
+        # The bytes of a small file are written by this run, whichever run's task made them.
         files = [one if one.data is None else replace(one, stamp=self._run) for one in files]
         plan = Plan(
             self.job_id,
@@ -279,7 +279,7 @@ class S3Committer(Committer):
         try:
             plan, etag = ending.load(self.store, f"s3://{bucket}/{key}", bucket, key)
         except NoBucket:
-            return  # which whoever has failed was told
+            return  # of which the caller that failed was told
         except CommitterError as error:
             if not isinstance(error.__cause__, Gone):
                 raise
@@ -331,7 +331,7 @@ class S3Committer(Committer):
         self.sweep_uploads()
 
     def sweep_uploads(self) -> None:
-        """Abort what uploads of this job are left: of attempts that nobody has heard of again."""
+        """Abort what uploads of this job are left: of attempts that were not heard of again."""
         if not self.unique_names:
             return  # nothing tells them from those of others
         try:

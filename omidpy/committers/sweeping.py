@@ -9,10 +9,10 @@
 
     P4 (unnamed)  nothing is removed that a cell names, or that a cell may come to name
 
-At or below L nobody commits any more, and whoever has committed had written its cells before; so
-what S3 does not find was never committed, or was replaced and then collected, which is when no
-snapshot can read it.  The order matters: cells that were read before L was raised may have lacked
-those of a transaction that then committed.
+At or below L no transaction commits any more (I4), and one that has committed had written its cells
+before; so what S3 does not find was never committed, or was replaced and then collected, which is
+when no snapshot can read it.  The order matters: cells that were read before L was raised may have
+lacked those of a transaction that then committed.
 
 Jobs of other stores, and of other tables of this one, have folders of their own and are not seen.
 """
@@ -52,7 +52,7 @@ class Swept:
     running: list[str] = field(default_factory=list)
     """Kept: their transactions may still commit."""
     undecided: list[str] = field(default_factory=list)
-    """Kept: nobody could say whether their transactions have committed."""
+    """Kept: it could not be said whether their transactions have committed."""
     named: int = 0
     """Kept: so many jobs are part of a snapshot that can be read."""
 
@@ -65,7 +65,7 @@ def sweep(
     is_dry: bool = False,
     progress: Callable[[int, int], None] = unobserved,
 ) -> Swept:
-    """Remove what nobody will see of a destination.
+    """Remove what no reader will see of a destination.
 
     Args:
         tm: Of the store whose transactions have published there.
@@ -76,7 +76,7 @@ def sweep(
 
     Raises:
         ConfigError: the store cannot say what its cells were.
-        CommitterError: the table is gone, so that nobody knows what is named.
+        CommitterError: the table is gone, so that it is not known what is named.
     """
     if not tm.store.capabilities.multi_version_scan:
         raise ConfigError(
@@ -150,7 +150,7 @@ def _named(tm: TransactionManager, folder: Folder) -> dict[str, Cell]:
             for row in page:
                 job_id = manifests.parse_portion_row(folder, row[0].row).job_id
                 for cell in row:
-                    # A tombstone is of whoever replaced the job, and names nothing.
+                    # A tombstone is of the job's successor, and names nothing.
                     if not is_tombstone(cell.value):
                         assert base(cell.version) == manifests.start_ts_of(job_id)
                         found.setdefault(job_id, cell)

@@ -273,7 +273,7 @@ def encodings_of(table: Any) -> tuple[list[str], dict[str, str]]:
     for name, path in _leaves(table.schema):
         kind = table.schema.field(name).type
         if name != path:
-            dictionary.append(path)  # of what is nested, nobody has counted the values
+            dictionary.append(path)  # of what is nested, the values are not counted
             continue
         distinct = pc.count_distinct(sample.column(name)).as_py() if sample.num_rows else 0
         if distinct * 2 <= sample.num_rows or not sample.num_rows:

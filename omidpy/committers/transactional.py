@@ -4,9 +4,9 @@
 
 The files are a job's of their own, below a folder that only this transaction has (`manifests.py`),
 and are durable before the cell is written.  So the oracle's decision is the one instant at which
-both appear; whoever dies before it leaves files that no cell names, and whoever dies after it has
-nothing left to do.  What nobody names is removed after a rollback, and by `sweeping.py` after a
-death.
+both appear; a driver that dies before it leaves files that no cell names, and one that dies after
+it has nothing left to do.  What no cell names is removed after a rollback, and by `sweeping.py`
+after a death.
 
     P2 (alone)  of two transactions that replace one destination, or found it empty, one commits:
                 both write its head
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 COMMITTERS: Final = ("omidpy", "directory")
 """Whose files are where their messages say, with all that a cell tells of them."""
 ROW_PREFIX: Final = b"published/"
-"""Of facts; `published/created/<table>`: somebody was about to make it, and so it may have been."""
+"""Of facts; `published/created/<table>`: a client was about to make it, and so it may have been."""
 
 _NOT_OURS: Final = {
     "job_id": "the transaction's start timestamp is in it",
@@ -177,7 +177,7 @@ class Publisher:
                     expected_etag=etag,
                 )
             except (Occupied, Gone):
-                continue  # somebody else was quicker: look again
+                continue  # another was quicker: look again
             return True
         return False
 
@@ -281,7 +281,7 @@ def discard(store: ObjectStore, place: Folder) -> int:
     try:
         uploads = list(store.uploads(place))
     except NoBucket:
-        return 0  # which whoever has failed was told
+        return 0  # of which the caller that failed was told
     for upload in uploads:
         store.abort_upload(place.bucket, upload.key, upload.upload_id)
     keys = [one.key for one in store.objects(place)]
@@ -337,7 +337,7 @@ def _told_until(store: ObjectStore, folder: Folder) -> tuple[str, int]:
         document = success.decode(data, f"{folder.url}/{SUCCESS}")
         return etag, int(document["omidpy"]["snapshot_ts"])
     except (CommitterError, KeyError, TypeError, ValueError):
-        return etag, 0  # of a job without a transaction, or nobody's
+        return etag, 0  # of a job without a transaction, or of none
 
 
 def _success(seen: Published) -> bytes:

@@ -39,7 +39,7 @@ class PendingFile:
     length: int
     """Bytes."""
     rows: int | None = None
-    """None where nobody counted."""
+    """None where they were not counted."""
     upload_id: str = ""
     """Of its multipart upload; empty for a file whose bytes are `data`."""
     etags: tuple[str, ...] = ()

@@ -115,7 +115,7 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of deeds; nothing is recorded any more."""
         self._file.close()
 
 

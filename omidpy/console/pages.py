@@ -38,7 +38,7 @@ COUNT_MAY_BE_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page."""
+    """What one address of the console shows."""
 
     name: str
     """Its path."""

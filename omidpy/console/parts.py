@@ -5,8 +5,8 @@ loaded in a thread of its own, and a page waits for all of its parts for a momen
 that is late is shown as it was last, or as late; its thread goes on, and the next page shows what
 it has found: a count of a long table needs no more than a second look.
 
-Whoever asks for what is being loaded waits for the same, so that pages that are asked for again and
-again do not ask a store for more than one of each.
+A page that asks for what is being loaded waits for the same, so that pages that are asked for again
+and again do not ask a store for more than one of each.
 """
 
 from __future__ import annotations

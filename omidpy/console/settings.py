@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting, checked."""
+    """Every setting of the console, checked when it starts."""
 
     addresses: Addresses
     host: str

@@ -33,7 +33,7 @@ LOOKS_KEPT: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where everything is."""
+    """Where the console looks: the store, the oracle and the rest."""
 
     store: str
     tso: str = "store:"

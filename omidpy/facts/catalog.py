@@ -62,7 +62,7 @@ class _Known(NamedTuple):
     read_s: float
     """By the monotonic clock, before it was read."""
     after_ts: Timestamp
-    """It was read after the transaction of this start_ts had begun; 0: nobody knows."""
+    """It was read after the transaction of this start_ts had begun; 0: that is not known."""
     layout: TableLayout
 
     def is_recent(self, now_s: float) -> bool:
@@ -86,7 +86,7 @@ LAYOUT_AGE_S: Final = 5.0
 """How long a table's layout is trusted; who writes asks for more (`Catalog.layout_for`)."""
 
 _CHANGES_ID: Final = table_id(CONTROL_TABLE)
-"""No transaction writes there: a fence on it aborts nobody, and is newer than what was read."""
+"""No transaction writes there: a fence on it aborts none, and is newer than what was read."""
 
 
 class Catalog:
@@ -186,7 +186,7 @@ class Catalog:
         self._layouts.pop(name, None)
 
     def drop(self, name: str, oracle: Oracle) -> None:
-        """Remove a table with everything in it, and let nobody who remembers it write the next one.
+        """Remove a table with everything in it, and fence off who remembers it from the next one.
 
         Raises:
             NoSuchTable: it is not there, or another one has its name by now.
@@ -315,7 +315,7 @@ class Catalog:
         """Return a table's schema.
 
         Raises:
-            NoSuchTable: also where one is there for nobody.
+            NoSuchTable: also where one is there that no client may use.
         """
         schema = self._store.schema(name)
         if not self._makers.settle(schema):
@@ -379,7 +379,7 @@ def check_ours(schema: TableSchema) -> frozenset[bytes]:
     """Return the transactional families of a table of ours.
 
     Raises:
-        NotTransactional: it is another's, or nobody's.
+        NotTransactional: it has another owner, or none.
     """
     families = transactional_families(schema)
     owner = schema.attributes.get(COMMIT_TABLE_ATTRIBUTE)

@@ -80,7 +80,7 @@ class EntryRow(NamedTuple):
 def create_system_tables(store: Store) -> None:
     """Create Omid's two tables and our own; those that exist are left alone.
 
-    Whoever does so is about to decide transactions, or to let an oracle do so.
+    A caller that does so is about to decide transactions, or to let an oracle do so.
 
     Raises:
         ConfigError: an oracle could not work on this store.
@@ -131,7 +131,7 @@ class CommitTable:
         """Return the entry of each transaction.
 
         Raises:
-            CorruptCell: one of them is malformed; whatever it was meant to say, nobody knows.
+            CorruptCell: one of them is malformed; whatever it was meant to say, that is not known.
 
         Cost: 1 get for all of them.
         """
@@ -201,7 +201,7 @@ class CommitTable:
         delete = DeleteVersion(INVALIDATION.family, INVALIDATION.qualifier, start_ts)
         mutation = RowMutation(row, deletes=(delete,))
         if not self._store.capabilities.checked_changes:
-            # It is false whoever made it, and now or later: nothing needs to be checked.
+            # It is false from any writer, now or later: nothing needs to be checked.
             self._store.write({self.name: [mutation]})
             return True
         return self._store.check_and_mutate(
@@ -325,9 +325,9 @@ class LowWatermark(NamedTuple):
 def read_leading_low_watermark(store: Store) -> LowWatermark:
     """Return the greater of two: ours, a fact of the control table, and Omid's own row.
 
-    Whoever takes over begins with a low watermark above all that was issued before, so the greater
-    is that of the oracle which took over last.  Our oracle keeps its own at or above Omid's row: it
-    reads the row when it starts, and writes no more than its own low watermark there.
+    An oracle that takes over begins with a low watermark above all that was issued before, so the
+    greater is that of the oracle which took over last.  Our oracle keeps its own at or above Omid's
+    row: it reads the row when it starts, and writes no more than its own low watermark there.
 
     Both stay true for ever: what cannot commit by the one does not come to commit by the other.
 

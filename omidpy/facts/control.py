@@ -5,7 +5,7 @@ lives here, in a table that every store of ours has by the name `OMIDPY_COMPACTI
 either a number that only rises, or a JSON document that is replaced by compare-and-set.  All of
 them are written at one fixed version, and none is deleted and written again, because on HBase a
 delete hides later writes at its version.  A row can be checked only where it is changed, so one
-fact that not everybody may change says in a second column who may.  The rows of parts are of
+fact that not every process may change says in a second column who may.  The rows of parts are of
 another kind, and described where they are written.
 
 The rows, by the module that owns them:
@@ -61,7 +61,7 @@ from omidpy.storage.base import (
 T = TypeVar("T")
 
 MENDING: Final = Column(CONTROL_FAMILY, b"mending")
-"""Beside a fact that was found empty: whoever is about to set it."""
+"""Beside a fact that was found empty: the process that is about to set it."""
 
 MENDED_BY: Final = (
     "`omidpy fsck` says what that stops, and `omidpy fsck --repair` mends it where that is safe"
@@ -112,7 +112,7 @@ class ControlTable:
         return [cells[0].value if cells else None for cells in results]
 
     def write(self, row: bytes, value: bytes, *, durable: bool = True) -> None:
-        """Set a fact without looking; durable on return, unless it matters to nobody later."""
+        """Set a fact without looking; durable on return, unless it matters to no process later."""
         self._store.write({CONTROL_TABLE: (put_value(row, value),)}, durable=durable)
 
     def replace(self, row: bytes, expected: bytes | None, value: bytes) -> bool:
@@ -186,7 +186,7 @@ class ControlTable:
         )
 
     def _replace_empty(self, row: bytes, column: Column, value: bytes) -> bool:
-        """Set what is empty, which nobody of this format writes, and which no store can compare.
+        """Set what is empty, which no release of this format writes, and no store can compare.
 
         Who wants to writes his mark beside it first, then looks, and sets it if the mark is his
         still: another who came between has either written over the mark, or is seen by the look.

@@ -35,7 +35,7 @@ def read_format(store: Store) -> int:
     try:
         raw = ControlTable(store).read(FORMAT_FACT)
     except NoSuchTable:
-        return FORMAT  # whoever makes the table makes it in this form
+        return FORMAT  # the maker of the table makes it in this form
     if raw is None:
         return 1
     if not isinstance(raw, bytes) or not raw.isdigit() or len(raw) > 9:

@@ -1,8 +1,8 @@
 """Find the oracle of a store through the store itself: its lease record.
 
-Whoever holds the lease writes here who it is and where it listens.  The record says who *may*
-answer; whether anybody does is found out by connecting.  Taking and keeping the lease is the
-oracle's own business (`tso/durable/lease.py`).
+The lease holder writes here who it is and where it listens.  The record says who *may* answer;
+whether anybody does is found out by connecting.  Taking and keeping the lease is the oracle's own
+business (`tso/durable/lease.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LeaseRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_held(self) -> bool:
-        """Say whether somebody holds the lease, or died holding it."""
+        """Say whether an oracle holds the lease, or died holding it."""
         return bool(self.holder)
 
 
@@ -85,7 +85,7 @@ def lease_address(store: Store) -> tuple[str, int]:
     """Return where the oracle of a store answers, as (host, port).
 
     Raises:
-        OracleUnavailable: nobody holds the lease, or its holder cannot answer yet.
+        OracleUnavailable: no oracle holds the lease, or its holder cannot answer yet.
         ConfigError: the oracle lives inside a client's process.
     """
     record = read_lease(store)

@@ -8,8 +8,8 @@ it is known which numbers oracles have used:
     Omid's, in world time      versions below world time
     Omid's, counting           the same, but above the last number that it issued
 
-Whoever meets such a cell without a shadow cell must not treat it as what a dead client left: nobody
-will ever decide about it, and it is somebody's data.
+A reader that meets such a cell without a shadow cell must not treat it as what a dead client left:
+no oracle will ever decide about it, and it is data.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NO_VERSIONS: Final = PlainVersions(0, 0)
 def plain_versions(store: Store) -> PlainVersions | None:
     """Return which versions no oracle of this store has issued or will issue.
 
-    None: no oracle of ours has started yet, so that nobody knows.
+    None: no oracle of ours has started yet, so that it is not known.
 
     Cost: 2 gets, 2 more where Omid's oracle served before ours.
     """

@@ -3,7 +3,7 @@
 Before commits are forgotten, each place that no pass goes over is asked for cells of theirs
 (`compactor/pruning/unvisited.py`).  What its last answer was is remembered, for people: what a
 horizon rested on, and what it cost to know.  An old answer is never taken for a fresh one, since
-nobody says when such a table is written.
+no record says when such a table is written.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Question(msgspec.Struct, frozen=True):
     cells: int = 0
     """How many came back: 0, or 1, which is enough."""
     answer: str = ""
-    """What was found, or why nobody answered; empty: nothing lies there."""
+    """What was found, or why no answer came; empty: nothing lies there."""
     asked_ms: Moment = 0
     """Wall time, for people."""
     run: str = ""
-    """Whose it is; empty for somebody who only looks."""
+    """Whose it is; empty for a caller that only looks."""
 
 
 class Questions:

@@ -5,7 +5,7 @@ sends a cell, and sends none unless the row is open.  The owner closes the row b
 oracle, and then reads it.  So
 
     what a worker sends was announced before, in a row that was open, and
-    whoever reads the closed row knows of every cell that any worker sent or will send.
+    a reader of the closed row knows of every cell that any worker sent or will send.
 
 A gateway that cannot check what it changes gives the same: the worker writes its announcement and
 then looks, the owner closes and then looks, and one of them sees the other.
@@ -13,7 +13,7 @@ then looks, the owner closes and then looks, and one of them sees the other.
 Where the store changes many rows at once, announcement and cells are one change, so that after the
 close nothing arrives any more.  Elsewhere a flush can be under way when the row is closed: it is
 announced, then sent, and then its announcement is written again as acknowledged.  What was never
-acknowledged may still arrive, and nobody can say when.
+acknowledged may still arrive, and it is not known when.
 
 The row is named after the transaction and goes once that has ended.  A worker that comes later
 finds it absent, which is not open.
@@ -268,7 +268,7 @@ class WorkerRow:
 
 
 def forget_parts(store: Store, low_watermark: int) -> None:
-    """Remove the rows of transactions that can no longer commit, whoever left them.
+    """Remove the rows of transactions that can no longer commit (I4), of living owners too.
 
     No worker of theirs can begin a flush from then on: a row that is gone is not open.
 

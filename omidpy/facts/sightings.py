@@ -3,7 +3,7 @@
 A cell without a shadow cell and without a commit entry is normally no transaction's that committed:
 the entry goes after the last shadow cell.  Not so in a table that was restored, or cloned, from a
 snapshot: it may have been taken between a cell and its shadow cell, and the entry has long gone, by
-the client's hand or the compactor's.  Such a cell is *doubtful*: nobody may drop it.
+the client's hand or the compactor's.  Such a cell is *doubtful*: no run may drop it.
 
 No restore asks us, so what is remembered is in which states each table was seen
 (`RestoresTables`).  The first one is that in which it was made or adopted, and there is no doubt.
@@ -13,7 +13,7 @@ has, too, whatever its name; where there is none, by their name.
 
 A commit table that was restored has lost entries: then every table is in doubt (`DOUBTS_ALL`).
 
-What an operator knows nobody else can know: `accept` ends a doubt.
+What an operator knows no process can know: `accept` ends a doubt.
 """
 
 from __future__ import annotations

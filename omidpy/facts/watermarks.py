@@ -3,19 +3,19 @@
 All of them are in the control table.
 
 *Claims*: "every cell with base(version) <= watermark in this key range of these families of this
-table is healed or gone".  A claim is proven by the pass that wrote it and stays true, whoever else
-runs, so claims are immutable rows: they need no lock, and two jobs at once only add more of them.
-They speak of key ranges, so splits and merges of regions do not matter, of families by name, so
-that one which is adopted later is not taken for clean, and of one incarnation of the table, so that
-a later table of that name is not either.  One that names the commit table itself says
-that there was no table of ours at all.
+table is healed or gone".  A claim is proven by the pass that wrote it and stays true, whichever
+pass runs, so claims are immutable rows: they need no lock, and two jobs at once only add more of
+them.  They speak of key ranges, so splits and merges of regions do not matter, of families by name,
+so that one which is adopted later is not taken for clean, and of one incarnation of the table, so
+that a later table of that name is not either.  One that names the commit table itself says that
+there was no table of ours at all.
 
 *The prune horizon*: the commit table has forgotten everything at or below it (I7).
 
 *The collection horizon*: versions older than the newest committed below it may have been dropped;
 it is published first and acted upon a grace later, so that a reader who looks after its batch
 arrived is warned in time (I10).  Before it is published it is announced as an *intent*, for the
-sake of whoever holds a snapshot at that moment (`compactor/pruning/collection.py`).
+sake of those that hold a snapshot at that moment (`compactor/pruning/collection.py`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Claim(msgspec.Struct, frozen=True):
     """Those that the pass went over, sorted.  Claims of early versions name none, and prove nothing
     of any."""
     run: str = ""
-    """The run whose stamps say how old it is; of an early version's nobody can say."""
+    """The run whose stamps say how old it is; of an early version's that is not known."""
     incarnation: str = ""
     """Which table of this name the pass was told to go over; empty where the table did not say."""
     settled: Natural = 0
@@ -271,7 +271,7 @@ class Watermarks:
 
         Cost: 1 get, and 1 durable write that is checked where it lands.
         """
-        # Nobody raises it but whoever may, so that what is read here is not overtaken.
+        # Only the holder of the lease raises it, so that what is read here is not overtaken.
         horizon = max(self.prune_horizon(), to)
         if self._control.replace_beside(PRUNE_HORIZON, PRUNE_LEASE, holder, encode_long(horizon)):
             return horizon
@@ -334,7 +334,7 @@ class Watermarks:
         raw = self._control.read(COLLECTION_LOG)
         log = self._decoded(COLLECTION_LOG, raw, list[_Published], otherwise=[])
         aged = [entry.horizon for entry in log if ages.age_ms(entry.stamps) >= least_ms]
-        # It was raised before it was noted: what is above it nobody has published.
+        # It was raised before it was noted: what is above it was not published.
         published = self.collection_horizon() if aged else 0
         return Timestamp(max((one for one in aged if one <= published), default=0))
 

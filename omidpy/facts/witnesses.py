@@ -1,7 +1,7 @@
 """What does one cell of a transaction tell of it?  Its shadow cell proves a commit.
 
-That it is there without one, or not there, is for whoever asks to judge: he knows who else may
-write it, or remove it.
+That it is there without one, or not there, is for the caller to judge: he knows who else may write
+it, or remove it.
 """
 
 from __future__ import annotations

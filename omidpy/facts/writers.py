@@ -1,8 +1,8 @@
 """Who may write the store?  A key that lies in it, and that an oracle is shown.
 
-An oracle that writes cells for its clients lends them its right to write.  Whoever brings cells
-shows that he could have written them himself: he knows what only those know who reach the store.
-The key is drawn once for a store, and never changes.
+An oracle that writes cells for its clients lends them its right to write.  A client that brings
+cells shows that he could have written them himself: he knows what only those know who reach the
+store.  The key is drawn once for a store, and never changes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """What an administrator does to an operation that does not end by itself.
 
-    cancel   turns round what nobody has called a step of yet; needs no reservation
+    cancel   turns round what no executor has called a step of yet; needs no reservation
     fail     turns round what is under way, if it can be reserved: no step of it runs meanwhile
     delete   removes the record and the locks, whatever its steps have left in the world; of what is
              past its pivot only for those who say so
     repair   removes what cannot be read: operations with their keys and locks, and of queues for
-             locks what nobody can make sense of
+             locks what cannot be read
 
 The texts are those of Accumulo's `admin fate`, because scripts read them.  Who reserves waits at
 most so long, and breaks the reservations of dead workers on its way, so that neither needs an
@@ -112,7 +112,7 @@ class Admin:
             try:
                 self._store.write(found, cancelled(found))
             except ReservationLost:
-                continue
+                continue  # an executor was faster: what it made of the operation is looked at first
             return Told(Outcome.DONE, done)
 
     def fail(self, operation_id: FateId) -> Told:
@@ -138,8 +138,8 @@ class Admin:
 
         Args:
             operation_id: Which.
-            is_past_pivot_too: Also one that is past its pivot and not finished.  Nobody finishes
-                what it has begun, nor takes it back, and it may be half-done for ever.
+            is_past_pivot_too: Also one that is past its pivot and not finished.  No executor
+                finishes what it has begun, nor takes it back, and it may be half-done for ever.
         """
         locks = Locks(self._store)
 
@@ -154,6 +154,8 @@ class Admin:
         def act(held: Operation) -> bool:
             if self._before_delete is not None:
                 self._before_delete(held)
+            # The record before the locks: a death in between leaves locks, which the sweep frees;
+            # the other way round the operation could go on without them.
             if not self._store.delete(held):
                 return False
             locks.release(operation_id)
@@ -194,6 +196,8 @@ class Admin:
                     return Told(Outcome.REFUSED, f"Invalid transaction ID: {operation_id}")
                 if (text := refusal(found)) is not None:
                     return Told(Outcome.REFUSED, text)
+                # An executor may have come since that look: then the version is another one, and
+                # all is looked at again.
                 held = self._store.try_reserve(found, worker)
                 if held is not None:
                     try:
@@ -207,6 +211,7 @@ class Admin:
                 if left_s <= 0:
                     return Told(Outcome.RESERVED, _reserved_text(verb, found, self._store))
                 self._sleep(min(left_s, pauses.next_s()))
+                # A dead executor gives nothing back: it keeps its reservation until it is judged.
                 self._store.break_dead(self._judge)
         finally:
             worker.retire()

@@ -128,7 +128,7 @@ class Fate:
     def create(
         self, name: str, step: Step, *, key: object = None, auto_clean: bool = False
     ) -> OperationHandle:
-        """Keep an operation that nobody runs before its `seed` is called; see `submit`.
+        """Keep an operation that no executor runs before its `seed` is called; see `submit`.
 
         Its id can be noted down first, so that it is known after a crash.
         """
@@ -212,8 +212,8 @@ class Fate:
             look_s = _FIRST_LOOK_S
             while True:
                 left_s = math.inf if deadline_s is None else deadline_s - time.monotonic()
-                # Whoever has it in hand in this process wakes us.  Others are asked, ever less
-                # often; so is he in the end, since it may have been taken from him.
+                # The executor that has it in hand in this process wakes us.  Others are asked, ever
+                # less often; so is he in the end, since it may have been taken from him.
                 is_told = self._executor.has(fate_id) and look_s < _LONGEST_LOOK_S
                 if left_s <= 0 or not is_told:
                     found = self.store.read(fate_id)
@@ -244,7 +244,7 @@ class Fate:
 
 
 class OperationHandle:
-    """One operation, whoever runs it.  Safe to share among threads."""
+    """One operation, whichever executor runs it.  Safe to share among threads."""
 
     def __init__(self, fate: Fate, operation: Operation) -> None:
         self._fate = fate

@@ -1,8 +1,8 @@
 """Which operation may change which part of a table now?  Locks that outlive their holders.
 
 Each table has a queue, and an operation that wants a lock stands in it once, with a mode and a
-range of keys.  It holds the lock when nobody before it stands in its way: a READ waits for earlier
-WRITEs, a WRITE for everything earlier, as far as the ranges overlap.  So whoever came first is
+range of keys.  It holds the lock when none before it stands in its way: a READ waits for earlier
+WRITEs, a WRITE for everything earlier, as far as the ranges overlap.  So the one that came first is
 served first, and a reader behind a waiting writer waits too.
 
 A lock belongs to an operation's id and to no process.  After a crash the next runner of the
@@ -142,7 +142,7 @@ class Locks:
         return self._acquire(table, Entry(FateId(operation_id), Mode.READ, *key_range))
 
     def write(self, table: str, operation_id: str, key_range: KeyRange = EVERY_ROW) -> Defer | None:
-        """Take a lock that nobody shares; see `read`."""
+        """Take a lock that is not shared; see `read`."""
         return self._acquire(table, Entry(FateId(operation_id), Mode.WRITE, *key_range))
 
     def release(self, operation_id: str, table: str | None = None) -> None:
@@ -263,7 +263,7 @@ class Locks:
 
 
 def _encoded(queue: Queue) -> bytes | None:
-    """Return what is kept of a queue; None: nothing, since nobody is in it."""
+    """Return what is kept of a queue; None: nothing, since none is in it."""
     return msgspec.json.encode(queue) if queue.entries else None
 
 

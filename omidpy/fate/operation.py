@@ -8,8 +8,8 @@ An operation is a stack of steps, whose top is running or next, and a status:
 
 A change is a function from the record to the next one.  A store writes the difference if nothing
 was written since the record was read (`Operation.version`), so that what is checked here holds
-where it is written.  There is no other guard: an executor whose reservation somebody broke has an
-old version in its hand, and its next write fails.
+where it is written.  There is no other guard: an executor whose reservation was broken has an old
+version in its hand, and its next write fails.
 
 The end is one change: status, result and the empty stack together (F2).  Steps are pushed only
 while an operation goes forward, and taken away only while it is undone or as it ends.
@@ -50,7 +50,7 @@ class Status(StrEnum):
     """Where an operation is in its life."""
 
     NEW = "NEW"
-    """It has an id and a first step, and nobody runs it yet."""
+    """It has an id and a first step, and no executor runs it yet."""
     SUBMITTED = "SUBMITTED"
     """It may be run; no step was called yet, so that it can be cancelled."""
     IN_PROGRESS = "IN_PROGRESS"
@@ -144,7 +144,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """An operation whose record nobody here can read, and why; it is left alone."""
+    """An operation whose record cannot be read here, and why; it is left alone."""
 
     id: FateId
     reason: str
@@ -351,7 +351,7 @@ def given_up(operation: Operation, failure: Failure, *, now_ms: int) -> Operatio
 
 
 def cancelled(operation: Operation) -> Operation:
-    """Turn round before any step was called; nobody's reservation stands in the way.
+    """Turn round before any step was called; no reservation stands in the way.
 
     Raises:
         FateError: a step was called, or may have been.

@@ -1,8 +1,9 @@
 """What is a step, and how does it outlive the process that made it?
 
 A step is a frozen dataclass.  Its fields are all that is kept of it: they are written as JSON
-beside its name and version, and whoever runs it later, here or elsewhere, makes it anew from them.
-So what is random or depends on the time is chosen in one step and carried in a field of the next.
+beside its name and version, and the executor that runs it later, here or elsewhere, makes it anew
+from them.  So what is random or depends on the time is chosen in one step and carried in a field of
+the next.
 
     @step(version=1)
     class Reserve(Step):
@@ -19,7 +20,7 @@ So what is random or depends on the time is chosen in one step and carried in a 
 worst case while a process that was paused is still at the same call.
 
 A name is registered once for each version, under the module that defines it: `shop.Reserve`.  A
-step whose name or version nobody registered is no failure: its operation waits for an executor that
+step whose name or version is not registered is no failure: its operation waits for an executor that
 knows it.
 
 Lacks everything of executors and stores.  Source: Accumulo's Repo, which is serialized by Java, so
@@ -139,8 +140,8 @@ class StepContext(Protocol):
         Cost: 1 read.
 
         Raises:
-            ReservationLost: somebody else runs it now; let it pass.
-            StorageUnavailable: nobody knows.
+            ReservationLost: another executor runs it now; let it pass.
+            StorageUnavailable: that is not known.
         """
         ...
 
@@ -148,7 +149,7 @@ class StepContext(Protocol):
         """Say how far the step is; `omidpy fate status` shows the last word.
 
         Raises:
-            ReservationLost: somebody else runs the operation now; end the call.
+            ReservationLost: another executor runs the operation now; end the call.
         """
         ...
 
@@ -206,8 +207,9 @@ def step(
     """Make a subclass of `Step` a frozen dataclass that can be stored, and register it.
 
     Args:
-        version: Of the fields and of what they mean.  Whoever changes them takes the next one, and
-            keeps the old class under its old version while operations with it may be stored.
+        version: Of the fields and of what they mean.  A release that changes them takes the next
+            one, and keeps the old class under its old version while operations with it may be
+            stored.
         name: By default the name of the class.
         namespace: By default the last part of the module's name, or the name of the script.
         pivot: Once this step is about to be called the operation only rolls forward: it cannot be

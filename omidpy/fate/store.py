@@ -4,11 +4,11 @@ A backend does a few things, each atomic: it inserts a record, swaps one for the
 the one that was read, removes one, and swaps small documents.  `omidpy.testing.fate` holds
 each backend to the same meaning.
 
-Every such call may raise `StorageUnavailable`, and then nobody knows whether it was done, or will
-be: a request may be on its way.  Here that is settled.  A swap carries a `write_id`; whoever got no
-answer reads the record: with this id it was done; with the version that was expected it was not,
-and is sent again, which is harmless even if the first one still arrives, because one of the two
-finds another version.
+Every such call may raise `StorageUnavailable`, and then it is not known whether it was done, or
+will be: a request may be on its way.  Here that is settled.  A swap carries a `write_id`; a caller
+that got no answer reads the record: with this id it was done; with the version that was expected it
+was not, and is sent again, which is harmless even if the first one still arrives, because one of
+the two finds another version.
 
 Invariants:
 
@@ -134,8 +134,8 @@ class FateStore(ABC):
     def archive(self, operation: Operation) -> bool:
         """Move a finished operation, as it was read, to where the search for work does not read.
 
-        A store does so as an operation ends; this is for what was left by whoever died in between,
-        and by earlier versions.  False: it has changed, or is moved.
+        A store does so as an operation ends; this is for what was left by an executor that died in
+        between, and by earlier versions.  False: it has changed, or is moved.
         """
 
     @abstractmethod
@@ -309,7 +309,7 @@ class FateStore(ABC):
                     broken.append(self.write(one, released(one)))
                     reached("fate.reservation_broken", "F4")
                 except ReservationLost:
-                    continue  # it goes on, or somebody else was faster
+                    continue  # it goes on, or another was faster
         return broken
 
     def delete(self, operation: Operation) -> bool:

@@ -18,7 +18,7 @@ SKIP_WAL: Final = 1
 
 
 class Target(Protocol):
-    """A table."""
+    """The table that a batch writes to."""
 
     name: bytes
     connection: PlainSession

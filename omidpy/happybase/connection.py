@@ -153,11 +153,11 @@ class Connection(PlainSession, DirectConnection):
         self.forget(full)
 
     def enable_table(self, name: Text) -> None:
-        """Enable a table."""
+        """Enable a table, so that it can be read and written again."""
         self.admin.enable(table_text(self._table_name(name)))
 
     def disable_table(self, name: Text) -> None:
-        """Disable a table."""
+        """Disable a table, as HBase asks before it is deleted."""
         self.admin.disable(table_text(self._table_name(name)))
 
     def is_table_enabled(self, name: Text) -> bool:

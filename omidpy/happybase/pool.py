@@ -40,7 +40,7 @@ class ConnectionPool(DirectConnection):
 
     @contextmanager
     def connection(self, timeout: float | None = None) -> Iterator[Connection]:
-        """Lend the connection for the length of a block; nobody has to wait, whatever `timeout`."""
+        """Lend the connection for the length of a block; none has to wait, whatever `timeout`."""
         del timeout
         self._connection.open()
         yield self._connection

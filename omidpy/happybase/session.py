@@ -14,7 +14,7 @@ class PlainSession:
     """Calls to one HBase.  Safe to share among threads, and after a fork."""
 
     def __init__(self, url: str) -> None:
-        """Call nobody yet.
+        """Call no server yet.
 
         Raises:
             ConfigError: the address does not fit.

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from typing import Final, Protocol
 
 TRUST: Final = 0.8
-"""The part of its lease for which a member believes that nobody has buried it."""
+"""The part of its lease for which a member believes that no observer has buried it."""
 
 
 class Member(Protocol):
@@ -28,12 +28,12 @@ class Member(Protocol):
         """Show that it lives; False if others have seen it dead, and then it stays so.
 
         Raises:
-            StorageUnavailable: nobody saw it, perhaps.
+            StorageUnavailable: no observer saw it, perhaps.
         """
         ...
 
     def is_trusted(self) -> bool:
-        """Say whether nobody can have taken it for dead yet, as far as our own clock tells."""
+        """Say whether no observer can have taken it for dead yet, by our own clock."""
         ...
 
     def retire(self) -> None:

@@ -1,10 +1,10 @@
 """Shows life from a thread of its own, however long the others take, and says when it cannot.
 
 A thread goes on while its process is at work on something else, and stands still when the process
-is stopped, which is what the others want to know.  No failure ends it: a beat that nobody saw is
+is stopped, which is what the others want to know.  No failure ends it: a beat that was not seen is
 followed by the next one, and one whose heart has ended would be taken for dead while it is at work.
 
-Lacks the thread, and what it means to be over: whoever lives says that.
+Lacks the thread, and what it means to be over: the member says that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does this member still live?  Judged by signs of life in the store, and by whoever looks.
+"""Does this member still live?  Judged by signs of life in the store, and by each observer.
 
 A member has a row, and replaces what is in it several times in its lease.  A judge that has seen
 the same content for a whole lease, by its own monotonic clock, takes the member for dead; wall
@@ -8,11 +8,11 @@ that wakes from a suspend must not bury everyone on it.
 A row that is gone says so at once: a member removes its own when it ends.  So does a process that
 ran on the judge's own machine and is not there any more (`life/processes.py`).  And where the store
 has locks that die with their process, a member holds one for life, so that its death shows at once
-too.  The locks are numbered, because each leaves a small file: whoever takes one removes the rows
-of those who had it before.
+too.  The locks are numbered, because each leaves a small file: a member that takes one removes the
+rows of those who had it before.
 
 A dead member stays dead (F4).  It replaces its row only as it last wrote it, and a row that
-somebody removed is not written again; a paused process then learns that what it held is others'.
+an observer removed is not written again; a paused process then learns that what it held is others'.
 
 Source: Accumulo ties reservations to an ephemeral node; a store of cells has none.
 """
@@ -133,7 +133,7 @@ class TableMember:
         """Register; returns once others can see it.
 
         Raises:
-            StorageUnavailable: nobody can.
+            StorageUnavailable: no member can.
         """
         self._rows = rows
         self._clock = clock
@@ -166,7 +166,7 @@ class TableMember:
         return not self._is_dead
 
     def is_trusted(self) -> bool:
-        """Say whether nobody can have taken it for dead yet; see `Member`."""
+        """Say whether no observer can have taken it for dead yet; see `Member`."""
         age_s = self._clock.monotonic_s() - self._seen_s
         return not self._is_dead and age_s < TRUST * self._lease_s
 

@@ -1,4 +1,4 @@
-"""Is that process still there?  Asked on the machine where it ran; elsewhere nobody can say.
+"""Is that process still there?  Asked on the machine where it ran; elsewhere that cannot be seen.
 
 A process is named by its number, the moment at which it began, and the *place* where numbers mean
 that: one boot of one machine, and one of its namespaces of processes, since each container counts

@@ -240,7 +240,7 @@ class Link:
             raise
 
     def _is_over(self) -> bool:
-        """Say whether the oracle hung up while nobody asked anything.
+        """Say whether the oracle hung up while no call was under way.
 
         With nothing in flight, the one thing that can be read is the end; TLS may have something
         to tell itself besides.  To see the end in time spares a commit from being sent into the
@@ -257,7 +257,7 @@ class Link:
         return True
 
     def _send(self, frame: bytes, deadline_s: float, timeout_s: float) -> None:
-        """Send everything, or end the link.  Nobody else sends meanwhile."""
+        """Send everything, or end the link.  No other thread sends meanwhile."""
         rest = memoryview(frame)
         while rest:
             try:
@@ -274,7 +274,7 @@ class Link:
     # -- waiting -----------------------------------------------------------------------------------
 
     def _wait(self, call: _Call, deadline_s: float, timeout_s: float) -> None:
-        """Return once `call` is settled, leading if nobody else does."""
+        """Return once `call` is settled, leading if no other thread does."""
         if within(self._lock, self._is_over_for, call):
             return
         if not call.leads:
@@ -417,7 +417,7 @@ def open_link(
 
     Raises:
         Refused: if the two ends cannot agree upon TLS.
-        OSError: if nobody accepts the connection.
+        OSError: if no server accepts the connection.
         LinkDown: if the handshake got no answer, or a wrong one.
     """
     sock: socket.socket | None = None
@@ -445,7 +445,7 @@ def open_link(
 
 
 def _check_not_ourselves(sock: socket.socket) -> None:
-    # Where nobody listens, the kernel may pick the wanted port as our own and connect the socket to
-    # itself; we would then occupy the port that the oracle needs.
+    # Where no server listens, the kernel may pick the wanted port as our own and connect the socket
+    # to itself; we would then occupy the port that the oracle needs.
     if sock.getsockname() == sock.getpeername():
         raise ConnectionRefusedError("the connection met itself: nobody listens there")

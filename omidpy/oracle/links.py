@@ -119,7 +119,7 @@ class Links:
         """Return the link in use, or one attempt's new one.
 
         Raises:
-            OracleUnavailable: if nobody answers there; the message says how to start an oracle.
+            OracleUnavailable: if no oracle answers there; the message says how to start an oracle.
             ConfigError: if the oracle is of another kind, or serves another store.
             RemoteProtocolError: if it breaks the protocol, or is no oracle.
         """
@@ -133,8 +133,8 @@ class Links:
             return self.current
         failed_attempt, reason = self._failed_attempt
         if failed_attempt > seen_attempts:
-            # Somebody tried and failed since we came, so we need not wait for the same again: a
-            # hundred threads would do it one after the other.
+            # Another thread tried and failed since we came, so we need not wait for the same again:
+            # a hundred threads would do it one after the other.
             raise OracleUnavailable(reason)
         self._attempts += 1
         try:
@@ -232,5 +232,5 @@ class Links:
 
 
 def _drawn_client() -> int:
-    """Return who we are: a positive number that nobody guesses."""
+    """Return who we are: a positive number that cannot be guessed."""
     return secrets.randbits(62) + 1

@@ -28,7 +28,7 @@ LIVENESS_OPTIONS: Final = {
 """A peer whose machine is gone is let go after 25 s: of silence, or with bytes on their way.
 
 By default that takes the kernel two hours, for which a server keeps a client's place and its
-holds, and a client believes in a connection that nobody else knows of."""
+holds, and a client believes in a connection that no server knows of."""
 
 
 def watch_peer(sock: socket.socket) -> None:
@@ -96,7 +96,7 @@ class SystemNetwork:
     """The network of the operating system."""
 
     def connect(self, address: tuple[str, int], *, timeout_s: float) -> socket.socket:
-        """Connect; see `Network`."""
+        """Connect as `Network` says, over TCP."""
         return socket.create_connection(address, timeout=timeout_s)
 
     def poller(self, sock: socket.socket | TlsSocket, events: int) -> Poller:

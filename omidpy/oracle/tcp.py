@@ -172,7 +172,7 @@ class TcpOracle:
 
     @property
     def epoch(self) -> Timestamp:
-        """The oracle's epoch as of the last connect; 0 before, and where nobody tells."""
+        """The oracle's epoch as of the last connect; 0 before, and where it is not told."""
         return self._links.epoch
 
     @property
@@ -196,7 +196,7 @@ class TcpOracle:
         """Connect now, with one attempt; the handshake is the answer, and an open connection one.
 
         Raises:
-            OracleUnavailable: if nobody answers there; the message says how to start an oracle.
+            OracleUnavailable: if no oracle answers there; the message says how to start an oracle.
             ConfigError: if the oracle is of another kind, or serves another store.
         """
         self._links.open()
@@ -215,7 +215,7 @@ class TcpOracle:
         link, answer = self._ask(question)
         assert isinstance(answer, TimestampResponse), "answers are matched by kind"
         if answer.start_ts <= link.epoch:
-            # Somebody answers there who is older than what was published; its timestamps are no
+            # An oracle answers there that is older than what was published; its timestamps are no
             # snapshots of what its successor commits.
             link.kill("the oracle issued a timestamp below the published epoch")
             raise OracleUnavailable(

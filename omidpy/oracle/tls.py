@@ -125,7 +125,7 @@ class TlsSocket:
         self._plain.setsockopt(level, option, value)
 
     def shutdown(self, how: int) -> None:
-        """End the connection below, which wakes whoever waits for it."""
+        """End the connection below, which wakes the thread that waits for it."""
         self._plain.shutdown(how)
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ def secured(
     """Make a connection secure: shake hands, and make sure who is there.
 
     Raises:
-        Refused: it is somebody else, or speaks no TLS, or did not want us.
+        Refused: it is another server, or speaks no TLS, or did not want us.
         OSError: the connection broke, or the handshake took too long.
     """
     stream = TlsStream(context_of(tls), server_name=tls.name or host)

@@ -1,15 +1,15 @@
 """Omid's znodes in ZooKeeper: who may answer as the oracle, and where it answers.
 
-Below a namespace, `omid` by default, Omid keeps `tso-lease` (HOST:PORT of whoever holds the lease,
-which is taken by writing over the version that was seen) and `current-tso` (HOST:PORT#EPOCH, what
-clients look for).  This module knows the address of an ensemble, these bytes, and the few
-operations that both sides need; taking the lease is `tso/durable/zk_lease.py`'s business.
+Below a namespace, `omid` by default, Omid keeps `tso-lease` (HOST:PORT of the lease holder, which
+is taken by writing over the version that was seen) and `current-tso` (HOST:PORT#EPOCH, what clients
+look for).  This module knows the address of an ensemble, these bytes, and the few operations that
+both sides need; taking the lease is `tso/durable/zk_lease.py`'s business.
 
 A read is preceded by ZooKeeper's `sync` on the same session: without it a server that lags behind
 may answer with what was true some seconds ago.
 
 What it lacks: watches.  A client looks when it connects, and it connects again when its oracle is
-gone; an oracle that lost its lease answers nothing, so that nobody stays with it.
+gone; an oracle that lost its lease answers nothing, so that no client stays with it.
 
 Source: Omid; the znodes are in docs/reference/cells.md.  Its clients keep a session and a watch.
 """
@@ -286,7 +286,7 @@ def connected(address: ZooKeeperAddress) -> Iterator[ZooKeeper]:
 def start_client(
     address: ZooKeeperAddress,
 ) -> tuple[KazooClient, tuple[type[Exception], ...]]:
-    """Open a session of kazoo's; return it and what its calls raise when nobody answers.
+    """Open a session of kazoo's; return it and what its calls raise when no server answers.
 
     Raises:
         ConfigError: kazoo is not installed, or TLS or SASL is not set up as asked.

@@ -170,7 +170,7 @@ class PhoenixTable:
         self._table(tx).delete(self.row_key(key))
 
     def row_key(self, key: Key) -> bytes:
-        """Return the bytes of a row's key, for whoever reads the table by cells."""
+        """Return the bytes of a row's key, for programs that read the table by cells."""
         if isinstance(key, Mapping):
             if unknown := sorted(set(key) - set(self.key)):
                 raise UsageError(f"{', '.join(unknown)} is no part of the key of {self.name}")

@@ -1,7 +1,7 @@
 """Which values have rows held, and since when?  Scans all versions that one snapshot can tell of.
 
 Of a column that is what `Snapshot.history` says of it: what the snapshot sees, then what was there
-before that commit, and so on down to the last delete, because what is older was seen by nobody
+before that commit, and so on down to the last delete, because what is older was seen by no snapshot
 after it.  What compactions have collected is not there any more: below the collection horizon only
 the newest value is sure to be.
 

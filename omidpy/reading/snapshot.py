@@ -19,9 +19,9 @@ each batch, whatever its age.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Final, cast, overload
 
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.base.clock import Clock
@@ -35,12 +35,10 @@ from omidpy.model import (
     Cell,
     ColumnSpec,
     KeyRange,
-    PairedCell,
-    RowValues,
     Timestamp,
-    base,
 )
 from omidpy.oracle.base import Begun
+from omidpy.reading.paired_pages import Page, PageOfValues, PairedPages
 from omidpy.reading.resolution import CellResolver
 from omidpy.reading.row_facts import RowFacts
 from omidpy.reading.visibility import (
@@ -50,11 +48,9 @@ from omidpy.reading.visibility import (
     Unresolved,
     VisibleCell,
     VisibleRow,
-    healed,
     paired,
     simple_row,
     sort_row,
-    unhealed,
     visible_row,
 )
 from omidpy.storage.base import PairsCells, Row, ShapesRows, Store
@@ -73,14 +69,6 @@ scan more.
 
 VERSIONS_GROWTH: Final = 8
 """How many times more versions the next read asks for."""
-
-MAX_REREAD_SHARE: Final = 0.25
-"""Rows of a page that may be read twice, before a scan goes on in the plain way."""
-
-Page: TypeAlias = Iterable[tuple[bytes, SeenRow]]
-PairsOrValues: TypeAlias = list[PairedCell] | RowValues
-PageOfValues: TypeAlias = Iterable[tuple[bytes, SeenRow | RowValues]]
-"""Some rows come as what they hold alone."""
 
 
 class SnapshotReader:
@@ -154,6 +142,8 @@ class Snapshot:
         start_ts: Where it reads.
         epoch: No transaction that began below it can be decided a commit any more.
         has_sent_cells: Whether own cells may lie in the store; set before the first is sent.
+        max_version: The highest version that is read.
+        before: `start_ts` as a shadow cell has it: what it shows is committed below this.
     """
 
     def __init__(
@@ -170,8 +160,8 @@ class Snapshot:
         self.has_sent_cells = False
         self._reader = reader
         self._has_own_cells = at is None
-        self._max_version = self.start_ts + (TIMESTAMP_STEP if at is None else 0)
-        self._before = encode_long(self.start_ts)
+        self.max_version = self.start_ts + (TIMESTAMP_STEP if at is None else 0)
+        self.before = encode_long(self.start_ts)
 
     def read(
         self, table: str, rows: Sequence[bytes], columns: Sequence[ColumnSpec] | None = None
@@ -186,11 +176,11 @@ class Snapshot:
         `HORIZON_FREE_AGE_S`.
         """
         if (tracing := self._reader.tracing) is None:
-            return self._read(table, rows, columns, {})
+            return self.read_with(table, rows, columns, {})
         with tracing.span("read", table=table, rows=len(rows), start_ts=self.start_ts):
-            return self._read(table, rows, columns, {})
+            return self.read_with(table, rows, columns, {})
 
-    def _read(
+    def read_with(
         self,
         table: str,
         rows: Sequence[bytes],
@@ -203,7 +193,7 @@ class Snapshot:
             table,
             rows,
             columns=physical_columns(columns),
-            max_version=self._max_version,
+            max_version=self.max_version,
             max_versions=versions,
         )
         return self._select(table, rows, found, columns, versions_read=versions, entries=entries)
@@ -219,7 +209,7 @@ class Snapshot:
     ) -> list[VisibleCell]:
         """Return what this snapshot sees in a column, then what the one before that commit saw, ...
 
-        It ends at a delete, because what is older was seen by nobody after it.
+        It ends at a delete, because no snapshot after it saw what is older.
 
         Args:
             table: The table.
@@ -236,12 +226,12 @@ class Snapshot:
         found: list[VisibleCell] | None = None
         while found is None:
             (cells,) = self._reader.store.get(
-                table, (row,), columns=physical_columns((column,)), max_version=self._max_version
+                table, (row,), columns=physical_columns((column,)), max_version=self.max_version
             )
             found = self._history(
                 table, sort_row(cells), column, limit=limit, has_own_cells=has_own_cells
             )
-        self.check_horizon()
+        self.check_horizon()  # behind the last read (I10)
         return found
 
     def _history(
@@ -340,24 +330,18 @@ class Snapshot:
         page_rows: int,
         values_do: bool,
     ) -> Iterator[PageOfValues]:
-        pages: Iterator[PageOfValues]
-        if self._reader.pairing is not None:
-            pages = self._pages_of_pairs(
-                self._reader.pairing,
-                table,
-                key_range,
-                columns,
-                reverse=reverse,
-                page_rows=page_rows,
-                values_do=values_do,
-            )
+        if (pairing := self._reader.pairing) is None:
+            yield from self.pages(table, key_range, columns, reverse=reverse, page_rows=page_rows)
         else:
-            pages = self._pages(table, key_range, columns, reverse=reverse, page_rows=page_rows)
-        yield from pages
+            paired_pages = PairedPages(
+                self, table, key_range, columns, reverse=reverse, page_rows=page_rows
+            )
+            shaping = self._reader.shaping if values_do else None
+            yield from paired_pages.read(pairing, shaping)
         # That nothing more was found is an answer too, and rows may have been collected whole.
         self.check_horizon()
 
-    def _pages(
+    def pages(
         self,
         table: str,
         key_range: KeyRange,
@@ -366,12 +350,13 @@ class Snapshot:
         reverse: bool,
         page_rows: int,
     ) -> Iterator[Page]:
+        """Yield pages as any store gives them, with the newest few versions of each column."""
         versions = self._reader.scan_versions
         for page in self._reader.store.scan(
             table,
             key_range,
             columns=physical_columns(columns),
-            max_version=self._max_version,
+            max_version=self.max_version,
             max_versions=versions,
             reverse=reverse,
             page_rows=page_rows,
@@ -379,133 +364,6 @@ class Snapshot:
             keys = [cells[0].row for cells in page]
             rows = self._select(table, keys, page, columns, versions_read=versions, entries={})
             yield zip(keys, rows, strict=True)
-
-    def _pages_of_pairs(
-        self,
-        store: PairsCells,
-        table: str,
-        key_range: KeyRange,
-        columns: Sequence[ColumnSpec] | None,
-        *,
-        reverse: bool,
-        page_rows: int,
-        values_do: bool,
-    ) -> Iterator[PageOfValues]:
-        """Decide simple rows as they come, and read the others again, whole.
-
-        Where many are not simple the rest of the range is read as in any other store.
-        """
-        paired = self._paired_pages(
-            store,
-            table,
-            key_range,
-            columns,
-            reverse=reverse,
-            page_rows=page_rows,
-            values_do=values_do,
-        )
-        for page, keys, found in paired:
-            if page is not None:
-                self.check_horizon()
-                yield page
-                continue
-            rows: list[SeenRow | RowValues | None] = [
-                simple_row(row, self._before) if isinstance(row, list) else row for row in found
-            ]
-            others = [index for index, row in enumerate(rows) if row is None]
-            if others:
-                facts = self.facts(table)
-                others = self._simple_if_healed(facts, found, others, rows)
-                facts.heal()
-            if others:
-                again = self._read(table, [keys[index] for index in others], columns, facts.entries)
-                for index, row in zip(others, again, strict=True):
-                    rows[index] = row
-            else:
-                self.check_horizon()
-            yield zip(keys, cast("list[SeenRow | RowValues]", rows), strict=True)
-            if len(others) > len(keys) * MAX_REREAD_SHARE:
-                rest = (
-                    KeyRange(key_range.start, keys[-1])
-                    if reverse
-                    else KeyRange(keys[-1] + b"\x00", key_range.end)
-                )
-                if not rest.is_empty():
-                    yield from self._pages(
-                        table, rest, columns, reverse=reverse, page_rows=page_rows
-                    )
-                return
-
-    def _paired_pages(
-        self,
-        store: PairsCells,
-        table: str,
-        key_range: KeyRange,
-        columns: Sequence[ColumnSpec] | None,
-        *,
-        reverse: bool,
-        page_rows: int,
-        values_do: bool,
-    ) -> Iterator[tuple[PageOfValues | None, Sequence[bytes], Sequence[PairsOrValues]]]:
-        """Yield pages of rows, each as what there is to give out, or else as keys and rows.
-
-        Values come only where these do and the store has them, and then nearly always all at once.
-        """
-        wanted = _with_markers(columns)
-        if not values_do or self._reader.shaping is None:
-            for pairs in store.scan_pairs(
-                table,
-                key_range,
-                columns=wanted,
-                max_version=self._max_version,
-                page_rows=page_rows,
-                reverse=reverse,
-            ):
-                yield None, [row[0][0] for row in pairs], pairs
-            return
-        for page in self._reader.shaping.scan_values(
-            table,
-            key_range,
-            columns=wanted,
-            max_version=self._max_version,
-            before=self._before,
-            page_rows=page_rows,
-            reverse=reverse,
-        ):
-            if any(isinstance(row, list) for _, row in page):
-                yield None, [key for key, _ in page], [row for _, row in page]
-            else:
-                yield cast("PageOfValues", page), (), ()
-
-    def _simple_if_healed(
-        self,
-        facts: RowFacts,
-        page: Sequence[PairsOrValues],
-        others: Sequence[int],
-        rows: list[SeenRow | RowValues | None],
-    ) -> list[int]:
-        """Decide rows that lack nothing but shadow cells; return the indexes of the others.
-
-        One get tells of all the transactions that wrote them.  What it does not tell to have
-        committed is looked at again, and with more care, where its row is read again.
-        """
-        cells = {index: cast("list[PairedCell]", page[index]) for index in others}
-        lacking = {index: unhealed(row) for index, row in cells.items()}
-        writers = {base(cell[3]) for row in lacking.values() for cell in row}
-        writers = {start_ts for start_ts in writers if start_ts < self.start_ts}
-        if not writers:
-            return list(others)
-        facts.read_entries(writers)
-        shadows = {at: encode_long(commit_ts) for at, commit_ts in facts.commits.items()}
-        left: list[int] = []
-        for index in others:
-            row = simple_row(healed(cells[index], shadows), self._before)
-            if row is None:
-                left.append(index)
-            else:
-                rows[index] = row
-                facts.seen_unhealed(lacking[index])
-        return left
 
     # -- deciding a batch of rows --------------------------------------------------------------
 
@@ -519,9 +377,10 @@ class Snapshot:
         versions_read: int,
         entries: Mapping[Timestamp, CommitEntry],
     ) -> list[SeenRow]:
-        rows: list[SeenRow | None] = [simple_row(paired(cells), self._before) for cells in found]
+        rows: list[SeenRow | None] = [simple_row(paired(cells), self.before) for cells in found]
         if None in rows:
             self._select_others(table, keys, found, columns, rows, versions_read, entries)
+        # Behind the last read: a horizon that was raised before it may have taken versions (I10).
         self.check_horizon()
         return cast("list[SeenRow]", rows)
 
@@ -555,7 +414,7 @@ class Snapshot:
                 table,
                 [keys[index] for index in indexes],
                 columns=physical_columns(columns),
-                max_version=self._max_version,
+                max_version=self.max_version,
                 max_versions=versions_read,
             )
         facts.heal()
@@ -573,7 +432,7 @@ class Snapshot:
         facts.changed_rows.clear()
         waiting: dict[int, SortedRow] = {}
         for index, cells in enumerate(found):
-            if (simple := simple_row(paired(cells), self._before)) is not None:
+            if (simple := simple_row(paired(cells), self.before)) is not None:
                 results[index] = simple
                 continue
             waiting[index] = row = sort_row(cells)
@@ -662,14 +521,6 @@ def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] |
             wanted[family, name] = None
             wanted[family, shadow_qualifier(name)] = None
     return list(wanted)
-
-
-def _with_markers(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | None:
-    """Return the data that must be read to see `columns`: a family marker may hide them."""
-    if columns is None:
-        return None
-    markers = {(family, FAMILY_MARKER_QUALIFIER) for family, name in columns if name is not None}
-    return [*columns, *sorted(markers)]
 
 
 def _as_asked(row: SeenRow, columns: Sequence[ColumnSpec] | None) -> SeenRow:

@@ -200,7 +200,7 @@ def _began_between(before: Look, now: Look) -> bool:
 
 
 def _oldest_s(now: Look) -> float | None:
-    """Return how old a transaction may be that can still commit; None where nobody can tell."""
+    """Return how old a transaction may be that can still commit; None where that is not told."""
     return age_s(int(now.samples.get("tso_low_watermark", 0.0)), now_ms=now.wall_ms)
 
 

@@ -49,7 +49,7 @@ def list_standings(store: Store, surveyed: Surveyed | None = None) -> list[Stand
 
     Args:
         store: Where.
-        surveyed: What somebody has seen just now; None: it is looked for.
+        surveyed: What was seen just now; None: it is looked for.
 
     Cost: as `compactor.tables.ownership.survey`, and of `holding_back`.
     """

@@ -28,7 +28,7 @@ _FRAMES = frozenset({"Snapshot", "each_batch", "read", "save", "snapshot", "writ
 
 
 def __getattr__(name: str) -> Any:
-    """Import what somebody asks for: tables need the extra, and no task of theirs needs queues."""
+    """Import what is asked for: tables need the extra, and no task of theirs needs queues."""
     if name == "export_once":
         from omidpy.spark.exporting import export_once  # noqa: PLC0415 - see above
 

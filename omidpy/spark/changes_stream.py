@@ -175,7 +175,7 @@ class Changes(InputPartition):
 
 
 class ChangesSource(DataSource):
-    """The format."""
+    """The format of changes, as Spark finds it by its name."""
 
     @classmethod
     def name(cls) -> str:
@@ -198,7 +198,7 @@ class ChangesSource(DataSource):
 
 
 class ChangesReader(DataSourceReader):
-    """One window."""
+    """Reads one window of commits, a task for each range."""
 
     def __init__(self, options: ChangesOptions) -> None:
         """Plan it when Spark asks.
@@ -213,7 +213,7 @@ class ChangesReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[Changes]:
-        """Return the tasks."""
+        """Return the tasks of a window, one for each range of rows."""
         options = self._options
         since, until = (
             None if text is None else moment(name, text)
@@ -297,7 +297,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {OFFSET: until_ts}
 
     def _next_cut(self, start_ts: int) -> int | None:
-        """Return where a batch ends that begins at a cut; None where nobody has looked."""
+        """Return where a batch ends that begins at a cut; None where it was not looked for."""
         if start_ts not in self._cuts[:-1]:
             return None
         return self._cuts[self._cuts.index(start_ts) + 1]
@@ -317,7 +317,7 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: the table is as it was."""
 
     def stop(self) -> None:
-        """Leave the store."""
+        """Close the connection to the store, if there is one."""
         tm, self._tm = self._tm, None
         if tm is not None:
             tm.close()

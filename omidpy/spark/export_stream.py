@@ -13,7 +13,7 @@ The offset T stands for everything that was committed below T, which is the same
 that knows a batch by its number each entry goes exactly once.  Spark tells the source what batches
 are in its checkpoint, and that is removed from the queue.
 
-While a query runs its driver has all buckets of the queue, and nobody else exports it.
+While a query runs its driver has all buckets of the queue, and no other worker exports it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Buckets(InputPartition):
 
 
 class ExportSource(DataSource):
-    """The format."""
+    """The format of queues, as Spark finds it by its name."""
 
     @classmethod
     def name(cls) -> str:

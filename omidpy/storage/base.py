@@ -134,7 +134,7 @@ class CellGroup(NamedTuple):
     """Cells of several rows and tables that are put together, or not at all.
 
     They are not put where the condition does not hold, nor where one of the tables or families is
-    not there: whoever has others' cells in the same call need not fear for the rest of it.
+    not there: a caller that has others' cells in the same call need not fear for the rest of it.
     """
 
     cells: TableCells
@@ -177,7 +177,7 @@ class Capabilities:
     guarded_batches: bool = True
     """`write_guarded` exists: one atomic transaction over many rows and tables."""
     readers_write: bool = True
-    """Whoever can read it can write it, so that knowing what is in it is a proof."""
+    """Every client that can read it can write it, so that knowing what is in it is a proof."""
     process_locks: bool = True
     """`lock` returns locks that the operating system frees when their holder dies."""
     remote: bool = False
@@ -204,7 +204,7 @@ class ProcessLock(Protocol):
 class PairsCells(Protocol):
     """A store that can pair data cells with their shadow cells where they are kept.
 
-    An option: whoever reads from a store without it pairs for itself.
+    An option: a reader of a store without it pairs for itself.
     """
 
     def scan_pairs(
@@ -231,7 +231,7 @@ class PairsCells(Protocol):
 class ShapesRows(Protocol):
     """A store that can make what a snapshot sees of a row, where that needs no decision.
 
-    An option: whoever reads from a store without it decides and makes for itself.
+    An option: a reader of a store without it decides and makes for itself.
     """
 
     def scan_values(
@@ -265,7 +265,7 @@ class ShapesRows(Protocol):
 
 
 class LazyRow(Sequence[Cell]):
-    """A row like any other, whose cells are made each time that somebody looks at them."""
+    """A row like any other, whose cells are made each time that they are looked at."""
 
     __slots__ = ()
 
@@ -370,7 +370,7 @@ class RestoresTables(Protocol):
 class KnowsServers(Protocol):
     """A store whose tables are served in parts, by several servers, and that knows which by whom.
 
-    An option: of every other store one server has all, or nobody knows.
+    An option: of every other store one server has all, or it is not known.
     """
 
     def region_servers(self, table: str) -> list[tuple[KeyRange, str]]:
@@ -516,7 +516,7 @@ class Store(Protocol):
             attributes: What changes.
             only: Attributes that it must have before, None those that it must lack; else it is
                 left as it is.  Checked and changed in one; on HBase, whose gateways cannot, right
-                before: whoever needs more names the table by what cannot change any more.
+                before: a caller that needs more names the table by what cannot change any more.
 
         Returns:
             Whether they were set.

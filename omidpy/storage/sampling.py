@@ -2,7 +2,7 @@
 
 The arithmetic is pure: a range and keys in, pieces out that cover it exactly.  A sample is the row
 that is found at a key between the first row of the range and the last: one short read each, so that
-nobody reads a range to find out how to read it.  Keys that crowd together are found by more samples
+no range is read to find out how to read it.  Keys that crowd together are found by more samples
 than there are cuts.
 """
 

@@ -88,7 +88,7 @@ class Findings:
         *involved: Recorded,
         operations: Sequence[tuple[Recorded, Operation]] = (),
     ) -> None:
-        """Note an anomaly."""
+        """Note an anomaly, and what was involved in it."""
         self.counts[name] += 1
         if self.counts[name] <= MAX_WITNESSES:
             self.anomalies.append(

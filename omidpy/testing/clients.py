@@ -95,7 +95,7 @@ class Client:
         return next(self._values)
 
     def chance(self, share: float) -> bool:
-        """Throw the dice."""
+        """Say yes with this probability."""
         return self.rng.random() < share
 
     def transaction(
@@ -167,7 +167,7 @@ class Client:
 
 
 def run(steps: Steps) -> None:
-    """Take every step."""
+    """Take every step, one after another."""
     for _ in steps:
         pass
 

@@ -33,7 +33,7 @@ MAX_EVENTS: Final = 4_000_000
 
 
 class Kind(StrEnum):
-    """What happened."""
+    """What kind of event happened to a transaction."""
 
     BEGIN = "begin"
     READ = "read"
@@ -169,13 +169,13 @@ class Recorder:
         return record
 
     def note(self, event: Event) -> None:
-        """Record an event."""
+        """Give an event to the sink, and count it."""
         self.event_count += 1
         self._sink(event)
 
 
 class TransactionRecord:
-    """Records one transaction."""
+    """Records the events of one transaction, in their order."""
 
     def __init__(self, recorder: Recorder, name: str) -> None:
         self.name = name
@@ -245,7 +245,7 @@ class EventFile:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def __call__(self, event: Event) -> None:
-        """Write one line."""
+        """Write an event as one line of JSON."""
         os.write(self._descriptor, msgspec.json.encode(event) + b"\n")
 
     def close(self) -> None:

@@ -85,7 +85,7 @@ class Appends(_Workload):
         return client.transaction(self, body)
 
     def last_look(self, client: Client, keys: Iterable[str]) -> Steps:
-        """Read every list."""
+        """Read every list, at the end of a run."""
 
         def body(_: Transaction, table: TransactionalTable, record: TransactionRecord) -> Steps:
             for key in keys:
@@ -95,7 +95,7 @@ class Appends(_Workload):
         return client.transaction(self, body, rollback_share=0)
 
     def check(self, history: Sequence[Recorded]) -> list[Anomaly]:
-        """Judge the lists."""
+        """Look for anomalies of appends: each list tells the order of its own."""
         return check_appends(history)
 
 
@@ -150,7 +150,7 @@ class Registers(_Workload):
         return client.transaction(self, reading if client.chance(0.2) else writing)
 
     def last_look(self, client: Client, keys: Iterable[str]) -> Steps:
-        """Scan the table."""
+        """Scan the table, at the end of a run."""
         del keys
 
         def body(_: Transaction, table: TransactionalTable, record: TransactionRecord) -> Steps:
@@ -321,7 +321,7 @@ class Bank(_Workload):
             yield
 
     def last_look(self, client: Client, keys: Iterable[str]) -> Steps:
-        """Read every account."""
+        """Read every account, at the end of a run."""
         del keys
         return client.transaction(self, self._read_all, rollback_share=0)
 

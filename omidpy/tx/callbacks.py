@@ -4,7 +4,7 @@ A callback belongs to the savepoints that were open where it was registered.  If
 undone, what it would tell of, or write, has not been: it is taken back, as the writes are.  What is
 to be done behind a rollback stays: it cleans up behind the undone, too.
 
-Pure, but for whoever is called.
+Pure, but for the callbacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Callbacks:
     """The callbacks of one transaction, in the order of their registration."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Begin with no callback."""
         self._before_commit: list[_Registered[Callable[[], object]]] = []
         self._after_commit: list[_Registered[Callable[[Any], object]]] = []
         self._after_rollback: list[Callable[[], object]] = []

@@ -24,11 +24,11 @@ class Cells(Protocol):
 
     @property
     def is_conflict_free(self) -> bool:
-        """Whether writes through this object are checked by nobody."""
+        """Whether the oracle looks for no conflict of what is written through this object."""
         ...
 
     def row(self, row: bytes, columns: Iterable[bytes] | None = None) -> dict[bytes, Any]:
-        """Read a row."""
+        """Read a row, its own writes included."""
         ...
 
     def put(self, row: bytes, data: Mapping[bytes, bytes]) -> None:
@@ -50,7 +50,7 @@ class Counters:
         return 0 if value is None else INT64.decode(value)
 
     def counter_set(self: Cells, row: bytes, column: bytes, value: int = 0) -> None:
-        """Set a counter."""
+        """Set a counter, whatever it was."""
         self.put(row, {column: INT64.encode(value)})
 
     def counter_add(self: Cells, row: bytes, column: bytes, amount: int) -> int:

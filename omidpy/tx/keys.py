@@ -10,13 +10,13 @@ so everything that is true of commits is true of keys, and nothing else needs to
                       has every commit that was acknowledged, and of one that got no answer it sees
                       the commit entry, which is durable before any later start timestamp is given
     two use one key   both write the row, and the oracle lets one of them commit
-    rolled back       nobody sees the row, so that the key is free
+    rolled back       no snapshot sees the row, so that the key is free
 
 What the store remembers of a key is when its transaction committed: no result, and nothing of what
 it was about.  The conflict level of the table is the same for every client (`Catalog`).  The byte
 in front spreads keys that count upwards over the regions of the table.
 
-Whoever knows more of what it was about writes it behind the `1`, as frames of Spark do: a
+A caller that knows more of what it was about writes it behind the `1`, as frames of Spark do: a
 repetition that is about something else is then found out by them (`omidpy/spark/frames/once.py`).
 
 Keys are forgotten by compactions (`compactor/pruning/keys.py`).
@@ -42,7 +42,7 @@ FAMILY: Final = b"k"
 COLUMN: Final = b"k:t"
 USED: Final = b"1"
 STREAM_MARK: Final = USED + b" stream "
-"""What the value of a stream's row begins with: one row a stream, which nobody forgets, since a
+"""What the value of a stream's row begins with: one row a stream, which is never forgotten, since a
 query that stood still for however long may repeat its newest batch."""
 
 MAX_KEY_BYTES: Final = 1024
@@ -62,7 +62,7 @@ class Use(NamedTuple):
 
 
 def find_use(snapshot: Snapshot, row: bytes) -> Use | None:
-    """Return who has used the key of a row; None if nobody has.  Cost: 1 get."""
+    """Return which transaction has used the key of a row; None if none has.  Cost: 1 get."""
     for seen in cells_of(snapshot.read(KEYS_TABLE, (row,))[0]):
         start_ts = base(seen.cell.version)
         is_own = start_ts == snapshot.start_ts
@@ -130,7 +130,7 @@ def open_keys(session: Session) -> None:
             ) from None
         table = catalog.plan(KEYS_TABLE, [FAMILY], ())
         if not session.control.replace(CREATED_ROW, None, b"{}"):
-            # As for every table: while there is none, whoever wrote an earlier one is fenced off.
+            # As for every table: while there is none, writers of an earlier one are fenced off.
             session.oracle.fence(table_id(KEYS_TABLE))
         try:
             catalog.create(table)

@@ -29,7 +29,7 @@ class PublishedFile(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """None if nobody counted."""
+        """None if its rows were not counted."""
         ...
 
 
@@ -53,7 +53,7 @@ class Published(Protocol):
 
     @property
     def urls(self) -> list[str]:
-        """Return their addresses."""
+        """Return the addresses of the files."""
         ...
 
     @property

@@ -88,7 +88,7 @@ class Session:
         outcomes: Finds out what became of a transaction.
         post_committer: Writes shadow cells.
         tally: Counts.
-        tracing: Makes spans; None: nobody wants any.
+        tracing: Makes spans; None: none are made.
     """
 
     def __init__(

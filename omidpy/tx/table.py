@@ -37,7 +37,8 @@ from omidpy.tx.writes.table_writes import TableWrites
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from omidpy.reading.snapshot import PageOfValues, Snapshot
+    from omidpy.reading.paired_pages import PageOfValues
+    from omidpy.reading.snapshot import Snapshot
     from omidpy.tx.writes.buffer import WriteBuffer
 
 Overlay: TypeAlias = Mapping[tuple[bytes, bytes], bytes]

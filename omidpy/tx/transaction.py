@@ -138,9 +138,9 @@ class Transaction(Alone):
     def reopened(cls, session: Session, token: bytes) -> Self:
         """Return the owner of a token's transaction, in another process than the one that began it.
 
-        For one that wrote nothing itself, took its token and went: whoever goes on merges the parts
-        and ends it.  There must be one owner at a time, and none that may have asked the oracle:
-        what is rolled back here is removed.
+        For one that wrote nothing itself, took its token and went: the process that goes on merges
+        the parts and ends it.  There must be one owner at a time, and none that may have asked the
+        oracle: what is rolled back here is removed.
 
         Raises:
             UsageError: the token is none of this store, or its owner wrote cells of its own.
@@ -179,14 +179,14 @@ class Transaction(Alone):
 
         Args:
             name: The table.
-            conflict_free: Writes through the returned object conflict with nobody's: of two
+            conflict_free: Writes through the returned object conflict with no other's: of two
                 transactions that write one cell at the same time both commit, and later snapshots
                 see the value of the one that began later.  For cells that only one writer has, and
                 for values where either will do.  Fences still abort the transaction, and a cell
                 that it also writes without this is checked.
-            phoenix_indexes: `mine`: whoever writes through the returned object also writes what
-                belongs into the indexes that Apache Phoenix keeps of the table, or writes an index.
-                Without it writes to either are refused.
+            phoenix_indexes: `mine`: the program that writes through the returned object also writes
+                what belongs into the indexes that Apache Phoenix keeps of the table, or writes an
+                index.  Without it writes to either are refused.
 
         Raises:
             UsageError: `phoenix_indexes` is something else.
@@ -277,7 +277,7 @@ class Transaction(Alone):
         """Publish tables or files to an object store with this transaction, or not at all.
 
         They are uploaded now, to where no reader of folders looks, and are part of the destination
-        for whoever reads it by `published` at a snapshot that sees this transaction's cells.
+        for readers by `published` at a snapshot that sees this transaction's cells.
 
         Args:
             what: A frame of Spark, pandas, polars or pyarrow, the path of a local file, or a list
@@ -356,7 +356,7 @@ class Transaction(Alone):
     def after_rollback(self, callback: Callable[[], object]) -> None:
         """Call `callback` once it is certain that this never commits; its exception is logged.
 
-        A process that dies calls nobody.
+        A process that dies makes no call.
         """
         self.check_writable()
         self._callbacks.after_rollback(callback)
@@ -364,7 +364,7 @@ class Transaction(Alone):
     def when_undone(self, callback: Callable[[], object]) -> None:
         """Call `callback` if the savepoint is undone that is open now, or one around it.
 
-        For whoever remembers what he has registered or written.  It must not fail.
+        For callers that remember what they have registered or written.  It must not fail.
         """
         self.check_writable()
         self._callbacks.when_undone(callback, self._buffer.savepoint_count)
@@ -531,7 +531,7 @@ class Transaction(Alone):
         parts = self._opened_parts()
         worker_id = worker.worker_id if isinstance(worker, Worker) else worker
         if self._buffer.has_savepoint and not parts.is_discarded(worker_id):
-            # Before it, so that whoever is interrupted in between takes back what was not done.
+            # Before it, so that an interrupt in between takes back what was not done.
             self.when_undone(partial(parts.reconsider, worker_id))
         parts.discard(worker_id)
 
@@ -844,7 +844,7 @@ class Transaction(Alone):
         return True
 
     def _commit_block(self) -> None:
-        """Commit at the end of a block, which nobody can go back to: what is refused is over."""
+        """Commit at the end of a block, to which no caller can go back: what is refused is over."""
         try:
             self.commit()
         except UsageError:

@@ -1,8 +1,8 @@
 """Who gets which answer, and what may be asked now, on one connection to the oracle.
 
 The client's end of a conversation, without sockets, threads or clocks: bytes in, answers out.  It
-lacks time limits: whoever drives it ends the connection when an answer is overdue, because a late
-answer would be taken for the next one's.
+lacks time limits: its driver ends the connection when an answer is overdue, because a late answer
+would be taken for the next one's.
 
 Responses carry no request id.  Start timestamps are answered in the order of asking; the others
 name what they are about: commits and invalidations a start_ts, fences a table.
@@ -10,7 +10,7 @@ name what they are about: commits and invalidations a start_ts, fences a table.
 Invariants:
 
 * Nothing but the handshake is sent before the handshake is answered.
-* An answer reaches the one request it belongs to, or nobody: one that nobody waits for ends the
+* An answer reaches the one request it belongs to, or none: one that no request waits for ends the
   connection, as does everything else that an oracle never says.
 * Start timestamps of one connection grow, and are greater than `after_ts`, the last one of the
   connection before: an oracle that has lost its timestamps is found out here (I1).

@@ -18,7 +18,6 @@ forms are read, the first is written unless the other is asked for.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Final, TypeAlias, assert_never
 
@@ -46,16 +45,20 @@ from omidpy.wire.messages import (
 from omidpy.wire.protobuf import (
     BYTES,
     VARINT,
+    Fields,
     fields,
+    int32,
+    int64,
+    int64s,
+    joined,
     key,
+    last_of_each,
     put_bool,
     put_bytes,
     put_int64,
     put_int64s,
     put_uint64,
-    signed32,
-    signed64,
-    varints,
+    required,
 )
 
 MAX_REQUEST_FRAME_BYTES: Final = 10 * 1024 * 1024
@@ -127,8 +130,6 @@ _INVALIDATE_RESPONSE_COMMIT: Final = key(3, VARINT)
 _HANDSHAKE_RESPONSE_COMPATIBLE: Final = key(1, VARINT)
 _HANDSHAKE_RESPONSE_CAPABILITIES: Final = key(2, BYTES)
 _HANDSHAKE_RESPONSE_LOW_LATENCY: Final = key(3, VARINT)
-
-_Fields: TypeAlias = dict[int, int | bytes]
 
 _Version: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_VERSION)]
 _Number: TypeAlias = Annotated[int, msgspec.Meta(le=2**63 - 1)]
@@ -378,17 +379,17 @@ def decode_request(payload: bytes) -> Request:
     """
     kind, body = _opened(payload, what="request", kinds=_REQUEST_KINDS)
     if kind == _TIMESTAMP:
-        return TimestampRequest(_int64(_last_of_each(body), _TIMESTAMP_REQUEST_HOLD))
+        return TimestampRequest(int64(last_of_each(body), _TIMESTAMP_REQUEST_HOLD))
     if kind == _COMMIT:
         return _decode_commit_request(body)
-    values = _last_of_each(body)
+    values = last_of_each(body)
     if kind == _COMMIT_CELLS:
         return _decode_commit_with_cells(values)
     if kind == _HANDSHAKE:
         return HandshakeRequest(_capabilities(body, _HANDSHAKE_REQUEST_CAPABILITIES))
     if kind == _FENCE:
-        return FenceRequest(TableId(_required(values, _FENCE_REQUEST_TABLE, "a table id")))
-    return InvalidateRequest(Timestamp(_required(values, _INVALIDATE_REQUEST_START, "a start_ts")))
+        return FenceRequest(TableId(required(values, _FENCE_REQUEST_TABLE, "a table id")))
+    return InvalidateRequest(Timestamp(required(values, _INVALIDATE_REQUEST_START, "a start_ts")))
 
 
 def decode_response(payload: bytes) -> Response:
@@ -398,10 +399,10 @@ def decode_response(payload: bytes) -> Response:
         RemoteProtocolError: if it holds anything but exactly one complete response.
     """
     kind, body = _opened(payload, what="response")
-    values = _last_of_each(body)
+    values = last_of_each(body)
     if kind == _TIMESTAMP:
         return TimestampResponse(
-            Timestamp(_required(values, _TIMESTAMP_RESPONSE_START, "a start_ts")),
+            Timestamp(required(values, _TIMESTAMP_RESPONSE_START, "a start_ts")),
             _timestamp(values, _TIMESTAMP_RESPONSE_LOW_WATERMARK),
             _timestamp(values, _TIMESTAMP_RESPONSE_NEWEST_FENCE),
         )
@@ -415,24 +416,24 @@ def decode_response(payload: bytes) -> Response:
         )
     if kind == _FENCE:
         return FenceResponse(
-            TableId(_required(values, _FENCE_RESPONSE_TABLE, "a table id")),
-            Timestamp(_required(values, _FENCE_RESPONSE_FENCE, "a fence timestamp")),
+            TableId(required(values, _FENCE_RESPONSE_TABLE, "a table id")),
+            Timestamp(required(values, _FENCE_RESPONSE_FENCE, "a fence timestamp")),
         )
     return _decode_invalidate_response(values)
 
 
 def _decode_commit_request(body: bytes) -> CommitRequest:
-    values = _last_of_each(body)
+    values = last_of_each(body)
     return CommitRequest(
-        Timestamp(_required(values, _COMMIT_REQUEST_START, "a start_ts")),
-        tuple(CellId(value) for value in _int64s(body, _COMMIT_REQUEST_CELLS)),
-        tuple(TableId(value) for value in _int64s(body, _COMMIT_REQUEST_TABLES)),
+        Timestamp(required(values, _COMMIT_REQUEST_START, "a start_ts")),
+        tuple(CellId(value) for value in int64s(body, _COMMIT_REQUEST_CELLS)),
+        tuple(TableId(value) for value in int64s(body, _COMMIT_REQUEST_TABLES)),
         bool(values.get(_COMMIT_REQUEST_RETRY, 0)),
     )
 
 
-def _decode_commit_with_cells(values: _Fields) -> CommitRequest:
-    start_ts = Timestamp(_required(values, _COMMIT_CELLS_START, "a start_ts"))
+def _decode_commit_with_cells(values: Fields) -> CommitRequest:
+    start_ts = Timestamp(required(values, _COMMIT_CELLS_START, "a start_ts"))
     rest = values.get(_COMMIT_CELLS_REST)
     if not isinstance(rest, bytes):
         raise RemoteProtocolError("a commit with its cells lacks the cells")
@@ -455,37 +456,37 @@ def brings_cells(payload: bytes) -> bool:
     return payload.startswith(_COMMIT_CELLS_HEAD)
 
 
-def _decode_commit_response(body: bytes, values: _Fields) -> CommitResponse:
+def _decode_commit_response(body: bytes, values: Fields) -> CommitResponse:
     if values.get(_COMMIT_RESPONSE_ABORTED, 0):
         commit_ts = None
     else:
-        commit_ts = Timestamp(_required(values, _COMMIT_RESPONSE_COMMIT, "a commit_ts"))
+        commit_ts = Timestamp(required(values, _COMMIT_RESPONSE_COMMIT, "a commit_ts"))
     conflicts: tuple[CellId, ...] = ()
     if not _COMMIT_RESPONSE_ANY_CONFLICT.isdisjoint(values):
-        conflicts = tuple(CellId(value) for value in _int64s(body, _COMMIT_RESPONSE_CONFLICTS))
+        conflicts = tuple(CellId(value) for value in int64s(body, _COMMIT_RESPONSE_CONFLICTS))
     if len(conflicts) > MAX_CONFLICTS:
         raise RemoteProtocolError(
             f"a refusal names {len(conflicts)} cells, where at most {MAX_CONFLICTS} are allowed"
         )
     return CommitResponse(
-        Timestamp(_required(values, _COMMIT_RESPONSE_START, "a start_ts")),
+        Timestamp(required(values, _COMMIT_RESPONSE_START, "a start_ts")),
         commit_ts,
         conflicts,
-        _int32(values, _COMMIT_RESPONSE_REASON),
-        max(0, _int64(values, _COMMIT_RESPONSE_WAIT) or 0),
+        int32(values, _COMMIT_RESPONSE_REASON),
+        max(0, int64(values, _COMMIT_RESPONSE_WAIT) or 0),
     )
 
 
-def _decode_invalidate_response(values: _Fields) -> InvalidateResponse:
-    number = _int32(values, _INVALIDATE_RESPONSE_VERDICT)
+def _decode_invalidate_response(values: Fields) -> InvalidateResponse:
+    number = int32(values, _INVALIDATE_RESPONSE_VERDICT)
     try:
         verdict = InvalidateVerdict(number)
     except ValueError as error:
         raise RemoteProtocolError(f"{number} is no verdict on an invalidation") from error
     commit_ts = None
     if verdict is InvalidateVerdict.COMMITTED:
-        commit_ts = Timestamp(_required(values, _INVALIDATE_RESPONSE_COMMIT, "a commit_ts"))
-    start_ts = Timestamp(_required(values, _INVALIDATE_RESPONSE_START, "a start_ts"))
+        commit_ts = Timestamp(required(values, _INVALIDATE_RESPONSE_COMMIT, "a commit_ts"))
+    start_ts = Timestamp(required(values, _INVALIDATE_RESPONSE_START, "a start_ts"))
     return InvalidateResponse(start_ts, verdict, commit_ts)
 
 
@@ -505,21 +506,7 @@ def _opened(payload: bytes, *, what: str, kinds: AbstractSet[int] = _KINDS) -> t
         )
     # To merge two occurrences of a message, as every protobuf parser does, is to parse the two one
     # after the other, each of which must be whole by itself.
-    return present.pop(), _joined(body for _, body in found)
-
-
-def _joined(bodies: Iterable[bytes]) -> bytes:
-    """Return several occurrences of a message as one.
-
-    Raises:
-        RemoteProtocolError: one of them ends inside a field.
-    """
-    whole = []
-    for body in bodies:
-        for _ in fields(body):
-            pass
-        whole.append(body)
-    return b"".join(whole)
+    return present.pop(), joined(body for _, body in found)
 
 
 def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
@@ -527,7 +514,7 @@ def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
     parts = [value for found, value in fields(body) if found == field_key]
     if not parts:
         return None
-    values = _last_of_each(_joined(part for part in parts if isinstance(part, bytes)))
+    values = last_of_each(joined(part for part in parts if isinstance(part, bytes)))
     features = values.get(_CAPABILITIES_FEATURES, 0)
     store_id = values.get(_CAPABILITIES_STORE_ID)
     roles = values.get(_CAPABILITIES_ROLES)
@@ -538,45 +525,13 @@ def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
         features,
         store_id,
         _timestamp(values, _CAPABILITIES_EPOCH),
-        _int64(values, _CAPABILITIES_MAX_AGE),
-        _int64(values, _CAPABILITIES_CLIENT),
+        int64(values, _CAPABILITIES_MAX_AGE),
+        int64(values, _CAPABILITIES_CLIENT),
         roles,
-        _int64(values, _CAPABILITIES_MAX_CELLS),
+        int64(values, _CAPABILITIES_MAX_CELLS),
     )
 
 
-def _last_of_each(body: bytes) -> _Fields:
-    """Return the last value of each field: a repeated scalar overrides the earlier ones."""
-    return dict(fields(body))
-
-
-def _int64(values: _Fields, field_key: int) -> int | None:
-    value = values.get(field_key)
-    return signed64(value) if isinstance(value, int) else None
-
-
-def _int32(values: _Fields, field_key: int) -> int:
-    value = values.get(field_key, 0)
-    return signed32(value) if isinstance(value, int) else 0
-
-
-def _timestamp(values: _Fields, field_key: int) -> Timestamp | None:
-    value = _int64(values, field_key)
+def _timestamp(values: Fields, field_key: int) -> Timestamp | None:
+    value = int64(values, field_key)
     return None if value is None else Timestamp(value)
-
-
-def _required(values: _Fields, field_key: int, what: str) -> int:
-    value = _int64(values, field_key)
-    if value is None:
-        raise RemoteProtocolError(f"the message lacks {what}")
-    return value
-
-
-def _int64s(body: bytes, number: int) -> Iterable[int]:
-    """Yield a repeated field's values, packed, unpacked or both, in order."""
-    one, many = key(number, VARINT), key(number, BYTES)
-    for field_key, value in fields(body):
-        if field_key == one and isinstance(value, int):
-            yield signed64(value)
-        elif field_key == many and isinstance(value, bytes):
-            yield from map(signed64, varints(value))

@@ -131,7 +131,7 @@ class PeerCapabilities(msgspec.Struct, frozen=True):
     roles: int | None = None
     """What the client may ask, see `Role`; None: everything."""
     max_commit_cells: int | None = None
-    """How many cells and tables one commit may name together; None: nobody knows."""
+    """How many cells and tables one commit may name together; None: not known."""
 
 
 class HandshakeRequest(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ Source: the Protocol Buffers encoding specification.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from omidpy.errors import LocalProtocolError, RemoteProtocolError
 
@@ -25,6 +25,8 @@ VARINT: Final = 0
 FIXED64: Final = 1
 BYTES: Final = 2
 FIXED32: Final = 5
+
+Fields: TypeAlias = dict[int, int | bytes]
 
 _MAX_VARINT_BYTES: Final = 10
 _MAX_KEY: Final = 2**32 - 1
@@ -203,3 +205,59 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         if len(data) - position < _MAX_VARINT_BYTES:
             raise RemoteProtocolError("the message ends inside a number")
     raise RemoteProtocolError("a number has more than 64 bits")
+
+
+# -- fields of a message ---------------------------------------------------------------------------
+
+
+def joined(bodies: Iterable[bytes]) -> bytes:
+    """Return several occurrences of a message as one.
+
+    Raises:
+        RemoteProtocolError: one of them ends inside a field.
+    """
+    whole = []
+    for body in bodies:
+        for _ in fields(body):
+            pass
+        whole.append(body)
+    return b"".join(whole)
+
+
+def last_of_each(body: bytes) -> Fields:
+    """Return the last value of each field: a repeated scalar overrides the earlier ones."""
+    return dict(fields(body))
+
+
+def int64(values: Fields, field_key: int) -> int | None:
+    """Return a number of 64 bits; None if the field is not there, or is no number."""
+    value = values.get(field_key)
+    return signed64(value) if isinstance(value, int) else None
+
+
+def int32(values: Fields, field_key: int) -> int:
+    """Return a number of 32 bits; 0 if the field is not there, or is no number."""
+    value = values.get(field_key, 0)
+    return signed32(value) if isinstance(value, int) else 0
+
+
+def required(values: Fields, field_key: int, what: str) -> int:
+    """Return a number of 64 bits.
+
+    Raises:
+        RemoteProtocolError: the message lacks it, which is called `what`.
+    """
+    value = int64(values, field_key)
+    if value is None:
+        raise RemoteProtocolError(f"the message lacks {what}")
+    return value
+
+
+def int64s(body: bytes, number: int) -> Iterable[int]:
+    """Yield a repeated field's values, packed, unpacked or both, in order."""
+    one, many = key(number, VARINT), key(number, BYTES)
+    for field_key, value in fields(body):
+        if field_key == one and isinstance(value, int):
+            yield signed64(value)
+        elif field_key == many and isinstance(value, bytes):
+            yield from map(signed64, varints(value))

@@ -4,7 +4,7 @@ Both ends use it.  The oracle keeps its bounds on connections and its limits of 
 begin before the TLS handshake and not after it; a client's threads may read and write at once,
 which a TLS socket of the standard library does not stand.
 
-Not safe to share among threads: whoever shares it takes a lock.
+Not safe to share among threads: those that share it take a lock.
 """
 
 from __future__ import annotations

@@ -54,11 +54,13 @@ from tso.durable.persist import NoPersistence
 from tso.instance import begin
 from tso.serving import connection as connection_module
 from tso.serving import server as server_module
+from tso.serving import turns as turns_module
 from tso.serving.connection import BYTES_OF_WORK, SLOW_AT_ONCE, SLOW_WORK, Connection
 from tso.serving.conversation import Conversation, share_of_address
 from tso.serving.flushing import FlushThread, Queueing
-from tso.serving.server import ASKS_S, MAX_TURN_WORK, OracleServer
+from tso.serving.server import OracleServer
 from tso.serving.tls import ServerTls, TlsSettings
+from tso.serving.turns import ASKS_S, MAX_TURN_WORK
 
 pytestmark = pytest.mark.integration
 
@@ -445,7 +447,7 @@ def test_nobody_is_read_from_while_too_many_answers_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Back-pressure: the queue is bounded by what one read may bring, and nothing is lost."""
-    monkeypatch.setattr(server_module, "MAX_QUEUE_LENGTH", 100)
+    monkeypatch.setattr(turns_module, "MAX_QUEUE_LENGTH", 100)
     monkeypatch.setattr(connection_module, "MAX_UNSENT_BYTES", 2**26)
 
     async def test(running: Running) -> None:
@@ -583,7 +585,7 @@ def test_many_that_flood_share_a_turn() -> None:
         other = await running.connect()
         for flood in floods:
             flood.send(*[TimestampRequest()] * 4000)
-        await until(lambda: running.server._behind_count == len(floods))
+        await until(lambda: running.server.turns._behind_count == len(floods))
         before = running.machine.last_issued
         other.send(TimestampRequest())
         await until(lambda: running.machine.last_issued > before)
@@ -863,7 +865,7 @@ def test_a_request_of_a_client_that_is_not_read_from_is_not_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It cannot go on while the store makes everybody wait."""
-    monkeypatch.setattr(server_module, "MAX_QUEUE_LENGTH", 0)
+    monkeypatch.setattr(turns_module, "MAX_QUEUE_LENGTH", 0)
 
     async def test(running: Running) -> None:
         client = await running.connect()
@@ -969,7 +971,7 @@ def test_heavy_requests_leave_room_while_others_ask(monkeypatch: pytest.MonkeyPa
         await other.begin()
         await _heavy_commits(loader, 3)
         loader.send(TimestampRequest())
-        heavy = running.server._heavy
+        heavy = running.server.turns._heavy
         await _decided(loader, 1)
         await until(lambda: heavy.due_s is not None)
         due_s = heavy.due_s
@@ -1002,7 +1004,7 @@ def test_a_heavy_request_behind_one_that_is_not_ordinary_waits_as_well(
         heavy = CommitRequest(await loader.begin(), (CellId(-1),) * 5000)
         fences = [frame_request(FenceRequest(TableId(number))) for number in (1, 2)]
         connection.data_received(b"".join(fences) + frame_request(heavy))
-        assert running.server._heavy.due_s is not None
+        assert running.server.turns._heavy.due_s is not None
         for _ in fences:
             assert isinstance(await loader.receive(), FenceResponse)
         running.clock.advance(ASKS_S)
@@ -1022,7 +1024,7 @@ def test_whoever_is_over_its_rate_waits_and_nobody_else_does(
         original = loop.call_later
 
         def later(seconds: float, call: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
-            if call == server._end_wait:
+            if args[:1] == (server.turns._end_wait,):
                 waits.append(seconds)
             return original(seconds, call, *args)
 
@@ -1033,8 +1035,8 @@ def test_whoever_is_over_its_rate_waits_and_nobody_else_does(
         assert [isinstance(await first.receive(), TimestampResponse) for _ in range(180)]
         for client in (first, second):
             client.send(*[TimestampRequest()] * 3)
-        await until(lambda: len(server._deferred) == 2)
-        assert all(one._is_paused and one.buffered_bytes for one in server._deferred)
+        await until(lambda: len(server.turns._deferred) == 2)
+        assert all(one._is_paused and one.buffered_bytes for one in server.turns._deferred)
         for _ in range(50):
             assert await other.begin()
         assert not any(one.reader._buffer for one in (first, second))  # type: ignore[attr-defined]
@@ -1043,20 +1045,20 @@ def test_whoever_is_over_its_rate_waits_and_nobody_else_does(
         assert waits == [WAIT_S, WAIT_S]
         running.clock.advance(60.0)
         assert await first.begin()
-        assert not server.over
+        assert not server.turns.over
         assert len(waits) == 2
         first.send(*[TimestampRequest()] * 180)
         assert await first.receive()
         first.send(TimestampRequest())
-        await until(lambda: len(server._deferred) == 1)
+        await until(lambda: len(server.turns._deferred) == 1)
         first.writer.close()
-        await until(lambda: not server._deferred)
+        await until(lambda: not server.turns._deferred)
         second.send(TimestampRequest())
-        await until(lambda: len(server._deferred) == 1)
-        ((connection, timer),) = server._deferred.items()
+        await until(lambda: len(server.turns._deferred) == 1)
+        ((connection, timer),) = server.turns._deferred.items()
         connection.abort("it must go while it waits")
         await until(lambda: connection not in server._connections)
-        assert not server._deferred
+        assert not server.turns._deferred
         assert timer is not None
         assert timer.cancelled()
 
@@ -1074,7 +1076,7 @@ def test_lines_about_a_client_count_for_its_share(caplog: pytest.LogCaptureFixtu
         greedy.send(*[TimestampRequest()] * 180)
         assert [isinstance(await greedy.receive(), TimestampResponse) for _ in range(180)]
         greedy.send(TimestampRequest())
-        await until(lambda: len(running.server._deferred) == 1)
+        await until(lambda: len(running.server.turns._deferred) == 1)
 
     run(test, replace(SETTINGS, begins_per_s=60))
     kinds = [getattr(record, "kind_of_line", ()) for record in caplog.records]
@@ -1108,7 +1110,7 @@ def test_one_turn_serves_one_heavy_request(monkeypatch: pytest.MonkeyPatch) -> N
         for loader in loaders:
             await _heavy_commits(loader, 1)
         await _decided(loaders[0], 1)
-        heavy = running.server._heavy
+        heavy = running.server.turns._heavy
         await until(lambda: len(heavy._waiting) == 2)
         running.clock.advance(2 * MAX_WAIT_S)
         await until(lambda: len(heavy._waiting) == 1)

@@ -29,6 +29,7 @@ from omidpy.wire.messages import (
     TimestampRequest,
 )
 from tests.machines.oracle_driver import Disk
+from tso.core import batches as true_batches
 from tso.core import machine as true_machine
 from tso.core.clients import ANYBODY
 from tso.core.events import (
@@ -197,10 +198,18 @@ class Oracle:
 
 
 @contextmanager
-def machine_with(engine: ModuleType, machine: ModuleType = true_machine) -> Iterator[Any]:
-    """Give a machine a form of the engine."""
+def machine_with(
+    engine: ModuleType,
+    machine: ModuleType = true_machine,
+    batches: ModuleType = true_batches,
+) -> Iterator[Any]:
+    """Give a machine a form of the engine, and of its batches."""
+
+    class Running(machine.Machine):  # type: ignore[misc, name-defined]  # a module's at run time
+        _batches_type = batches.Batches
+
     with patch.multiple(machine, Engine=engine.Engine, Decisions=engine.Decisions, Run=engine.Run):
-        yield machine.Machine
+        yield Running
 
 
 def compare(seed: int, running: Any, slow: Any) -> None:

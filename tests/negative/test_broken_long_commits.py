@@ -72,8 +72,8 @@ GUARDS: Final = {
         "        if False:\n",
     ),
     "a place that goes before it is filled": (
-        "            if cell_count <= self._commits.room_beside():\n",
-        "            if True:\n",
+        "        if is_filling and cell_count > commits.room_beside():\n",
+        "        if False:\n",
     ),
     "the table in which another stood": (
         "                self._places[place] = 0\n",

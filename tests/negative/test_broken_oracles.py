@@ -26,8 +26,10 @@ from omidpy.wire.messages import (
 from tests.machines import oracle_checks
 from tests.machines.engines import interpreted_engine
 from tests.machines.oracle_driver import Disk, Driver, commit_request, small
+from tso.core.batches import Batches
 from tso.core.events import Batch, Deferred, Effect, Event, Flush, FlushResult, Question, Send
 from tso.core.machine import Machine
+from tso.core.recalling import Recaller
 from tso.core.settings import Settings
 
 MachineType = Callable[..., Machine[str]]
@@ -55,20 +57,31 @@ class AnswersFirst(Machine[str]):
         return effects
 
 
+class _OvertakingBatches(Batches[Any]):
+    def _may_leave(self, batch: Batch[Any], is_vouched: bool) -> bool:  # noqa: FBT001 - as it is there
+        del is_vouched
+        return not batch.has_decisions() and batch.newest_ts <= self._durable_ceiling
+
+
 class OvertakesTheFlush(Machine[str]):
     """Breaks I2: lets a begin go while earlier commits are on their way to the disk."""
 
-    def _may_leave(self, batch: Batch[str]) -> bool:
-        return not batch.has_decisions() and batch.newest_ts <= self._durable_ceiling
+    _batches_type = _OvertakingBatches
+
+
+class _EarlyBatches(Batches[Any]):
+    def open_decisions(self) -> Batch[Any]:
+        """Let all that waits be early, what waits for an earlier decision included."""
+        self._early.answers += self._pending.answers
+        self._early.newest_ts = max(self._early.newest_ts, self._pending.newest_ts)
+        self._pending.answers = []
+        return self._pending
 
 
 class LetsBeginsPastACommit(Machine[str]):
     """Breaks I2: whatever waits when a commit is decided leaves with the flush before it."""
 
-    def _open_decisions(self) -> None:
-        self._early.answers += self._pending.answers
-        self._early.newest_ts = max(self._early.newest_ts, self._pending.newest_ts)
-        self._pending.answers = []
+    _batches_type = _EarlyBatches
 
 
 class FenceOvertakes(Machine[str]):
@@ -82,15 +95,21 @@ class FenceOvertakes(Machine[str]):
             super()._ask(ticket, request, effects)
 
 
+class _UncoveredBatches(Batches[Any]):
+    def _may_leave(self, batch: Batch[Any], is_vouched: bool) -> bool:  # noqa: FBT001 - as it is there
+        del is_vouched
+        return not batch.has_decisions()
+
+    def take_answers(self, batch: Batch[Any]) -> list[Any]:
+        """Take whatever is asked for as covered."""
+        self._durable_ceiling = max(self._durable_ceiling, batch.newest_ts)
+        return super().take_answers(batch)
+
+
 class IssuesAboveTheCeiling(Machine[str]):
     """Breaks I1: does not wait for the ceiling above a timestamp."""
 
-    def _may_leave(self, batch: Batch[str]) -> bool:
-        return not batch.has_decisions()
-
-    def _release(self, batch: Batch[str], result: FlushResult, effects: list[Effect[str]]) -> None:
-        self._durable_ceiling = max(self._durable_ceiling, batch.newest_ts)
-        super()._release(batch, result, effects)
+    _batches_type = _UncoveredBatches
 
 
 class ForgetsSilently(Machine[str]):
@@ -126,34 +145,42 @@ class DecidesRetriesAfresh(Machine[str]):
         super()._commit(ticket, first, effects)
 
 
+class _InventingRecaller(Recaller):
+    def looked_up(self, start_ts: int, result: FlushResult) -> CommitResponse | str:
+        """Refuse what the table does not know."""
+        answer = super().looked_up(start_ts, result)
+        if isinstance(answer, str):
+            return CommitResponse(Timestamp(start_ts), None, (), AbortReason.UNSTATED.value)
+        return answer
+
+
 class InventsAborts(Machine[str]):
     """Breaks I9: takes a missing commit entry for an abort, as Java does."""
 
-    def _looked_up(self, start_ts: int, result: FlushResult) -> CommitResponse | str:
-        answer = super()._looked_up(start_ts, result)
-        if isinstance(answer, str):
-            return CommitResponse(Timestamp(start_ts), None, (), AbortReason.UNSTATED.value)
+    _recaller_type = _InventingRecaller
+
+
+class _InvalidatingRecaller(Recaller):
+    def recalled(self, waiting: Deferred, result: FlushResult) -> Any:
+        """Call invalidated what is not known."""
+        answer = super().recalled(waiting, result)
+        if isinstance(answer, InvalidateResponse) and answer.verdict is InvalidateVerdict.UNKNOWN:
+            return InvalidateResponse(answer.start_ts, InvalidateVerdict.INVALIDATED)
         return answer
 
 
 class PlantsFalseInvalidations(Machine[str]):
     """Breaks I9: invalidates a transaction that may be complete, its entry gone."""
 
-    def _recalled(self, waiting: Deferred, result: FlushResult) -> Any:
-        answer = super()._recalled(waiting, result)
-        if isinstance(answer, InvalidateResponse) and answer.verdict is InvalidateVerdict.UNKNOWN:
-            return InvalidateResponse(answer.start_ts, InvalidateVerdict.INVALIDATED)
-        return answer
+    _recaller_type = _InvalidatingRecaller
 
 
 class ForgetsInvalidations(Machine[str]):
     """Breaks I9 on a store that does not check: decides what it has promised never to decide."""
 
-    def _remember_until_old(self, ticket: str, start_ts: int, where: set[int]) -> bool:
-        remembered = super()._remember_until_old(ticket, start_ts, where)
-        self._pending.invalidations.append(start_ts)
-        self._invalidated.clear()
-        return remembered
+    def _invalidate(self, ticket: str, start_ts: int, effects: list[Effect[str]]) -> None:
+        super()._invalidate(ticket, start_ts, effects)
+        self._promises.invalidated.clear()
 
 
 class AnswersRefusedCommits(Machine[str]):

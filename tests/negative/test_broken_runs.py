@@ -11,6 +11,7 @@ import pytest
 
 from tests.machines.engines import SOURCE, interpreted_engine
 from tests.machines.oracle_streams import compare, machine_with
+from tso.core import batches as true_batches
 from tso.core import machine as true_machine
 
 GAMES: Final = 600
@@ -89,26 +90,29 @@ ENGINE_GUARDS: Final = {
 MACHINE_GUARDS: Final = {
     "an oracle that stops": ("        if self._is_stopping:\n            return 0, 0\n", ""),
     "begins leave before a commit": (
-        "            self._open_decisions()\n            self._pending.commits.add_bytes",
-        "            self._pending.commits.add_bytes",
+        "            batches.open_decisions().commits.add_bytes",
+        "            batches._pending.commits.add_bytes",
     ),
     "the ceiling above begins": (
-        "                self._note(early_ts)\n",
+        "                batches.note(early_ts)\n",
         "                pass\n",
     ),
     "refusals need no ceiling": (
         "            if early_ts := run.early_ts:\n",
         "            if (early_ts := run.early_ts) or True:\n",
     ),
-    "the ceiling above commits": ("            self._note(self._engine.last_issued)\n", ""),
+    "the ceiling above commits": ("            batches.note(self._engine.last_issued)\n", ""),
     "a commit that the table refused": (
         "                if result.refused:\n",
         "                if False:\n",
     ),
     "what the store makes durable": (
-        "            self._pending.commits.add_bytes(run.entries())\n",
-        "            run.entries()\n",
+        "            batches.open_decisions().commits.add_bytes(run.entries())\n",
+        "            batches.open_decisions()\n",
     ),
+}
+
+BATCHES_GUARDS: Final = {
     "answers that wait": ("        pending.framed_count += count - 1\n", ""),
     "answers that wait for the ceiling": (
         "            batch.framed_count += self._early.framed_count\n",
@@ -131,10 +135,10 @@ def load(folder: Path, source: Path, guard: str, broken: str) -> ModuleType:
     return module
 
 
-def is_found(engine: ModuleType, machine: ModuleType) -> bool:
+def is_found(engine: ModuleType, machine: ModuleType, batches: ModuleType = true_batches) -> bool:
     """Say whether a machine with one of its parts broken is told from the true one."""
     for game in range(GAMES):
-        with machine_with(engine, machine) as running:
+        with machine_with(engine, machine, batches) as running:
             try:
                 compare(game, running, true_machine.Machine)
             except (AssertionError, IndexError):
@@ -153,6 +157,13 @@ def test_a_machine_without_a_guard_is_found(tmp_path: Path, guard: str) -> None:
     """The same, where runs become batches and answers."""
     source = Path(true_machine.__file__)
     assert is_found(interpreted_engine(), load(tmp_path, source, *MACHINE_GUARDS[guard]))
+
+
+@pytest.mark.parametrize("guard", BATCHES_GUARDS)
+def test_batches_without_a_guard_are_found(tmp_path: Path, guard: str) -> None:
+    """The same, where answers wait."""
+    broken = load(tmp_path, Path(true_batches.__file__), *BATCHES_GUARDS[guard])
+    assert is_found(interpreted_engine(), true_machine, broken)
 
 
 def test_with_all_guards_nothing_is_found() -> None:

@@ -167,7 +167,7 @@ def newest(snapshot: Snapshot) -> Snapshot:
     """Return a snapshot of whatever has been committed."""
     moved = copy.copy(snapshot)
     moved.start_ts = Timestamp(2**62)
-    moved._max_version = 2**62
+    moved.max_version = 2**62
     return moved
 
 

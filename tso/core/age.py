@@ -1,11 +1,11 @@
-"""Say how old a timestamp is, by a clock that nobody can set.
+"""Say how old a timestamp is, by a clock that cannot be set.
 
 The oracle counts elapsed time itself: monotonic time while it runs, plausible wall time while it
 was down.  From samples of (elapsed time, last timestamp issued) follow the low watermark by age,
-and, for whoever reads the recorded ones, retention.  Pure: readings of the clocks are arguments.
+and, for readers of the recorded ones, retention.  Pure: readings of the clocks are arguments.
 
 A watermark that moved with the date would abort every transaction, or drop all history, on the day
-somebody sets the clock wrong (docs/decisions/0005).
+the clock is set wrong (docs/decisions/0005).
 """
 
 from __future__ import annotations
@@ -145,6 +145,8 @@ class AgeWatermark:
             or self._share_counts[share_of(client)] >= MAX_HOLDS_OF_SHARE
         ):
             return False
+        # It ends by the oracle's time: one that ended only when it is given back would keep the
+        # watermark down for ever behind a client that died.
         end_ms = elapsed_ms + min(hold_ms, MAX_HOLD_MS)
         self._holds[start_ts] = _Hold(client, end_ms, end_ms)
         self._counts[client] += 1
@@ -178,6 +180,7 @@ class AgeWatermark:
                 break
             self._samples.popleft()
         self._drop_expired(elapsed_ms)
+        # A step below what is held: a transaction at the watermark itself commits no more (I4).
         return min([self._aged, *(start_ts - TIMESTAMP_STEP for start_ts in self._holds)])
 
     def held_back(self, *, elapsed_ms: int) -> HeldBack | None:

@@ -146,7 +146,7 @@ cdef class LatestMap:
     @cython.locals(slot=int)
     cdef long long get_beside(self, long long key) noexcept
 
-    cdef bint put_beside(self, long long key, long long value, int before)
+    cdef int marked_beside(self, int before) noexcept
 
     @cython.locals(room=cython.longlong)
     cdef long long room_beside(self) noexcept
@@ -220,6 +220,7 @@ cdef class Engine:
     cpdef long long commit(self, long long start_ts, cell_ids, table_ids)
 
     @cython.locals(
+        commits=LatestMap, is_filling=bint, at_hand=cython.longlong,
         place=Py_ssize_t, commit_ts=cython.longlong, forgotten_ts=cython.longlong,
         cell=cython.longlong, recent=cython.longlong, noted=cython.longlong, before=int,
     )
@@ -231,12 +232,6 @@ cdef class Engine:
         long long[::1] tables,
         Py_ssize_t table_count,
     )
-
-    @cython.locals(
-        place=Py_ssize_t, commit_ts=cython.longlong, forgotten_ts=cython.longlong,
-        cell=cython.longlong, recent=cython.longlong, noted=cython.longlong, before=int,
-    )
-    cdef long long _decide_beside(self, long long start_ts, long long[::1] cells, Py_ssize_t cell_count)
 
     @cython.locals(
         commits=LatestMap, cells=Numbers, end=cython.longlong, recent=cython.longlong,

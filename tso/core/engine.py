@@ -15,10 +15,10 @@ Memory is bounded.  Forgetting is allowed, lying is not:
 so a snapshot at or below the watermark is refused unseen.  That may refuse a transaction that was
 harmless; it never lets a lost update through.
 
-A transaction belongs to whoever began it: a commit of somebody else's, with no cells or with other
-ones, would let that one's own commit be answered as a repetition, and its conflict go unseen.  Of
-the oldest ones this module forgets who that was, and tells it to `owners.py` before; it never says
-that they are everybody's.
+A transaction belongs to the client that began it: a commit by another client, with no cells or with
+other ones, would let the owner's commit be answered as a repetition, and its conflict go unseen.
+Of the oldest ones this module forgets who that was, and tells it to `owners.py` before; it never
+says that they are everybody's.
 
 The module is plain Python.  `engine.pxd` beside it gives the same source C types where a compiler
 is found at install time; one set of tests runs on both.
@@ -49,7 +49,7 @@ EVERYBODYS: Final = -1
 """Owner of what a client began that does not say who it is."""
 
 FORGOTTEN: Final = -2
-"""Owner of what began so long ago that it is not known here whose it is, but somebody's it was."""
+"""Owner of what began so long ago that only `owners.py` knows whose it is."""
 
 MAX_NAMED_CONFLICTS: Final = 64
 """Conflicting cells that one abort names."""
@@ -128,8 +128,9 @@ class LatestMap:
     They are numbered from 1 in flat arrays; 0 is "none".
 
     Each slot leads to the one that was set before it in the same hash bucket, and the bucket to the
-    newest.  So a chain leads from new to old, and nobody takes out of it what is overwritten: where
-    it leads to a slot that is no older, that slot was overwritten, and so was all that was behind.
+    newest.  So a chain leads from new to old, and nothing takes out of it what is overwritten:
+    where it leads to a slot that is no older, that slot was overwritten, and so was all that was
+    behind.
 
     Cost: O(1) and at most 29 bytes a setting; most of it is waiting for memory, and
     the looks at it do not wait for one another.
@@ -280,7 +281,7 @@ class LatestMap:
         """Return the newest slot of `key`, 0 if it is not among so many of the latest settings.
 
         The chain is left where it gets too old, unseen: nearly always at its first slot, which is
-        somewhere in memory that nobody has looked at for long.
+        somewhere in memory that no look has touched for long.
         """
         slot = self._heads[self._bucket(key)]
         age = -1
@@ -318,8 +319,8 @@ class LatestMap:
     def reserve(self, keys: Numbers, value: int) -> int:
         """Set very many keys to one value at once, and fill in their slots little by little.
 
-        From here on they are set: whoever looks with `find_beside` sees them.  As long as
-        `unfilled` is not 0 nobody may use `find`, `put` or `get`, which see stale slots.
+        From here on they are set: `find_beside` sees them.  As long as `unfilled` is not 0, `find`,
+        `put` and `get` may not be used: they see stale slots.
 
         Args:
             keys: Distinct ones, so many fewer than `capacity` that the settings at hand stay.
@@ -433,12 +434,16 @@ class LatestMap:
         slot = self.find_beside(key, self.count)
         return self._value_at(self.age(slot)) if slot else 0
 
-    def put_beside(self, key: int, value: int, before: int) -> bool:
-        """Do what `put_over` does while slots are not filled; `room_beside` must not be 0."""
+    def marked_beside(self, before: int) -> int:
+        """Return what `put_over` is to be told of a slot that `find_beside` has found.
+
+        A slot that is not filled yet is marked as old here, so that filling it finds the mark, and
+        `put_over` is told of none.  It may be called while `room_beside` is not 0.
+        """
         if before and self._is_unfilled(before):
             self._is_old[before] = _MARKED
             before = 0
-        return self.put_over(key, value, before)
+        return before
 
     def room_beside(self) -> int:
         """Return how many settings there may be until an unfilled slot goes, or all move."""
@@ -517,7 +522,7 @@ class Numbers:
         return self.total
 
     def __iter__(self) -> Iterator[int]:
-        # Refers to these numbers until its end: their memory is another's once nobody does.
+        # Refers to these numbers until its end: without a reference their memory is another's.
         yield from memoryview(self._numbers)[: self.count if self.is_sorted else self.total]
 
     @property
@@ -694,9 +699,9 @@ class Engine:
         self._keep(begun)
 
     def owner(self, start_ts: int) -> int:
-        """Say whose a transaction is: a client's, `EVERYBODYS`, or nobody's, which is 0.
+        """Say whose a transaction is: a client's, `EVERYBODYS`, or 0 for one that was never begun.
 
-        `FORGOTTEN` is somebody's, of whom only `keep` knows, or nobody's.
+        `FORGOTTEN` is a client's that only `keep` knows, or was never begun.
         """
         if start_ts <= 0 or start_ts > self.last_issued or start_ts % _STEP:
             return 0
@@ -745,15 +750,22 @@ class Engine:
                 # Equal is allowed: Omid's clients begin a transaction at the fence's own timestamp.
                 if self._fences.get(tables[place], 0) > start_ts:
                     return ABORT_FENCE
-        if self._commits.unfilled:
-            if cell_count <= self._commits.room_beside():
-                return self._decide_beside(start_ts, cells, cell_count)
-            self.fill(_MAX_CAPACITY)
+        commits = self._commits
+        # What a long commit wrote may not be in its place yet: then cells are found beside it.
+        is_filling = commits.unfilled != 0
+        if is_filling and cell_count > commits.room_beside():
+            commits.fill(_MAX_CAPACITY)
+            is_filling = False
         # Equal is a conflict: a snapshot does not see what was committed at its own timestamp.
-        recent = self._commits.recent(start_ts) if cell_count else 0
+        recent = commits.recent(start_ts) if cell_count else 0
         if recent:
             for place in range(cell_count):
-                if self._commits.find(cells[place], recent):
+                cell = cells[place]
+                if is_filling:
+                    before = commits.find_beside(cell, recent)
+                else:
+                    before = commits.find(cell, recent)
+                if before:
                     return ABORT_CONFLICT
         # Every cell is checked before the first one is noted, so that a refusal leaves no trace.
         # From here on nothing refuses: a commit that was noted for some of its cells only would let
@@ -764,38 +776,23 @@ class Engine:
             cell = cells[place]
             # Only among what is still at hand: that finds what is set all the time.  To look
             # further would cost more than all the rest.
-            before = self._commits.find(cell, max(noted, _AT_HAND))
+            at_hand = max(noted, _AT_HAND)
+            if is_filling:
+                before = commits.find_beside(cell, at_hand)
+            else:
+                before = commits.find(cell, at_hand)
             # A cell that is repeated takes no second place from others.
-            if before and self._commits.age(before) < noted:
+            if before and commits.age(before) < noted:
                 continue
             noted += 1
+            if is_filling:
+                before = commits.marked_beside(before)
             # A full map forgets a commit of some cell for this one.  If the transaction wrote more
             # cells than the map holds, that can be one of its own: the watermark is then its
             # `commit_ts`, and whatever has begun by now is refused.
-            if self._commits.put_over(cell, commit_ts, before):
-                forgotten_ts = self._commits.evicted_value
-                if forgotten_ts > self.low_watermark and not self._commits.evicted_is_old:
-                    self._forget_up_to(forgotten_ts)
-        return commit_ts
-
-    def _decide_beside(self, start_ts: int, cells: array[int], cell_count: int) -> int:
-        """Do the same while what a long commit wrote is not in its place yet."""
-        recent = self._commits.recent(start_ts) if cell_count else 0
-        if recent:
-            for place in range(cell_count):
-                if self._commits.find_beside(cells[place], recent):
-                    return ABORT_CONFLICT
-        commit_ts = self.issue()
-        noted = 0
-        for place in range(cell_count):
-            cell = cells[place]
-            before = self._commits.find_beside(cell, max(noted, _AT_HAND))
-            if before and self._commits.age(before) < noted:
-                continue
-            noted += 1
-            if self._commits.put_beside(cell, commit_ts, before):
-                forgotten_ts = self._commits.evicted_value
-                if forgotten_ts > self.low_watermark and not self._commits.evicted_is_old:
+            if commits.put_over(cell, commit_ts, before):
+                forgotten_ts = commits.evicted_value
+                if forgotten_ts > self.low_watermark and not commits.evicted_is_old:
                     self._forget_up_to(forgotten_ts)
         return commit_ts
 
@@ -993,7 +990,7 @@ def read_commit(
 class LongCommit:
     """A commit request that is read, sorted and examined little by little.
 
-    Whoever has it decided before all of that is done waits for the rest.
+    To have it decided before all of that is done is to wait for the rest.
     """
 
     def __init__(
@@ -1047,7 +1044,7 @@ class LongCommit:
         return iter(self.cells)
 
     def name(self, cell: int) -> None:
-        """Note a conflict."""
+        """Note a conflict with a cell, once, up to `MAX_NAMED_CONFLICTS`."""
         if len(self.conflicts) < MAX_NAMED_CONFLICTS and cell not in self.conflicts:
             self.conflicts.append(cell)
 
@@ -1280,9 +1277,9 @@ class Tally:
     """What one share was given, added up where that costs least; see `rates.py`."""
 
     def __init__(self) -> None:
-        """Count for nobody."""
+        """Add up for no share, until `rates.py` names one."""
         self.share = -1
-        """Whose; -1 is nobody's."""
+        """Whose; -1 is that of no share."""
         self.cells_count = 0
         """Cells that it wrote."""
         self.request_count = 0
@@ -1331,7 +1328,7 @@ class Run:
         self.early_ts = 0
         """The timestamp of the last begin among those; 0 if there is none."""
         self.is_tallied = False
-        """Whether all of that was added up, so that nobody else has to."""
+        """Whether all of that was added up here, so that the machine need not."""
         self._tally = Tally() if tally is None else tally
         self._engine = engine
         self._decisions = decisions
@@ -1384,7 +1381,7 @@ class Run:
         try:
             taken = self._take(len(data), min(at_most, MAX_RUN_REQUESTS))
         finally:
-            # Whoever owns the bytes may cut them again.
+            # The conversation owns the bytes, and may cut them again.
             self._data = self._nothing
         self.is_tallied = self._client >> _NUMBER_BITS == self._tally.share
         if self.is_tallied:

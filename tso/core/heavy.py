@@ -1,14 +1,14 @@
 """When is a request served that takes long, so that hardly anybody has to wait for it?
 
 A commit of a million cells takes the event loop a tenth of a second.  It is cut into slices, see
-`slices.py`, each of which is short; but many of them add up.  So whoever asks alone waits for
+`slices.py`, each of which is short; but many of them add up.  So a client that asks alone waits for
 nothing, and while others ask too, the heavy requests of all clients together come at a pace that
 leaves them a few hundredths of the loop: few ordinary requests then meet one.
 
-Nobody starves: they are served in the order in which they came, one of each client at a time, one
-in a turn of the loop, and each after `MAX_WAIT_S` at the latest, which is shorter than clients wait
-for an answer.  The order of one client's requests stays as it is, since it is not read from while
-one of them waits.  Who has many connections and sends ever so much is slowed down no further.
+No client starves: they are served in the order in which they came, one of each client at a time,
+one in a turn of the loop, and each after `MAX_WAIT_S` at the latest, which is shorter than clients
+wait for an answer.  The order of one client's requests stays as it is, since it is not read from
+while one of them waits.  Who has many connections and sends ever so much is slowed down no further.
 
 Pure: no clock and no timer.
 """
@@ -64,7 +64,7 @@ class HeavyTurns(Generic[Ticket]):
 
     @property
     def due_s(self) -> float | None:
-        """When `next` will name somebody; None while nobody waits."""
+        """When `next` will name a client; None while none waits."""
         for since_s, _ in self._waiting.values():
             return min(self._free_s, since_s + MAX_WAIT_S)
         return None

@@ -1,9 +1,9 @@
 """Who keeps how much of what all share, and who must give it back when it is too much.
 
 Pure counting, for requests whose write sets wait in memory until the commit table was read.  While
-the store stalls nothing of that goes, so it has a bound, and whoever keeps the most pays first: a
-client that waits with a few cells loses nothing to one that sends millions, over however many
-connections.
+the store stalls nothing of that goes, so it has a bound, and the client that keeps the most pays
+first: a client that waits with a few cells loses nothing to one that sends millions, over however
+many connections.
 """
 
 from __future__ import annotations

@@ -2,29 +2,25 @@
 
 The oracle between its sockets and its store: events in, effects out, deterministic, without clock,
 thread or I/O.  `serving/server.py`, `embedded.py` and the simulator drive it; `engine.py` decides
-about cells, `age.py` about time, and what they decide is put into batches here.
+about cells, `age.py` about time, and `batches.py` keeps what was decided in order.
 
 Order is correctness:
 
     I2  a commit entry is durable before its reply and before any later reply
 
 so answers leave in the order of the decisions, and none before every earlier decision is durable.
-There are no timers: an idle oracle flushes at once, and while a flush is under way arrivals form
-the next batch.  What arrives ahead of the batch's first decision leaves with the flush under way:
-a begin waits for the commits before it, and for no others.  A timestamp leaves once the durable
-ceiling covers it (I1), and the low watermark is written in or after the batch that raised it, never
-before an earlier decision is durable.  It may lag: what is written is a promise, and a lower
-watermark promises less.
+A begin waits for the commits before it, and for no others.  The low watermark is written in or
+after the batch that raised it, never before an earlier decision is durable.  It may lag: what is
+written is a promise, and a lower watermark promises less.
 
-A flush that carries no answers (a higher ceiling, a watermark, a sample) holds nobody up.
+A flush that carries no answers (a higher ceiling, a watermark, a sample) holds no answer up.
 
-An answer that needs no flush leaves without a look at the lease, so that it may leave only while
-nobody else can have it.  The shell says until when; past that every answer waits for a flush.
+An answer that needs no flush leaves without a look at the lease, so that it may leave only while no
+other oracle can have it (I8).  The shell says until when; past that every answer waits for a flush.
 
-What is remembered is bounded: the last decisions, for retries and duplicates; invalidations, until
+What is remembered is bounded: the last decisions, for retries and duplicates; `promises.py`, until
 the low watermark passes them.  A transaction of which nothing is remembered is looked up in the
-commit table, and what is not there either is not answered: the oracle invents no abort for a
-transaction that may have committed and been forgotten.
+commit table, and `recalling.py` finds the answer once the batch is durable.
 
 Source: Omid's TSO, whose retry and fence replies overtake the batches before them.
 """
@@ -33,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import ceil, inf
-from typing import Final, Generic, assert_never
+from typing import Any, ClassVar, Final, Generic, assert_never
 
 from omidpy.base.ages import Sample
 from omidpy.base.commit_facts import INVALID
@@ -54,16 +50,14 @@ from tso.core.answers import (
     ABORT_INVALIDATED,
     ABORT_RATE,
     ABORT_TOO_LARGE,
-    ABORT_UNWRITABLE,
     outcome_of,
     refusal,
     unframed,
-    verdict_on,
 )
-from tso.core.clients import ANYBODY, NUMBER_BITS, UntilOld, is_connection, share_of
+from tso.core.batches import Batches
+from tso.core.clients import ANYBODY, NUMBER_BITS, is_connection, share_of
 from tso.core.engine import (
     ABORT_CONFLICT,
-    ABORT_FENCE,
     ABORT_LOW_WATERMARK,
     EVERYBODYS,
     FORGOTTEN,
@@ -94,32 +88,17 @@ from tso.core.events import (
     Ticked,
     Ticket,
 )
+from tso.core.figures import Figures
 from tso.core.hoards import Hoards
 from tso.core.owners import Owners
+from tso.core.promises import Promises
 from tso.core.rates import GREAT_DEBT_S, Rates
+from tso.core.recalling import Recaller, is_undecided, unwritten
 from tso.core.settings import MAX_WAITING_CELLS, TIMESTAMPS_PER_MS, Inherited, Settings
 from tso.core.slices import FILLED_AT_ONCE, LongRequest
 
-MAX_INVALIDATION_COUNT: Final = 2**16
-"""Invalidations above the low watermark that are remembered; more are not granted."""
-
-MAX_INVALIDATIONS_OF_ONE: Final = 2**13
-"""The same of one client."""
-
-MAX_FENCE_COUNT: Final = 2**16
-"""Tables with a fence above the low watermark; more are not granted."""
-
-MAX_FENCES_OF_ONE: Final = 2**12
-"""The same of one client."""
-
 ACTIVE_S: Final = 10.0
 """So long after its last request an oracle keeps its ceiling ready for the next one."""
-
-LOW_WATERMARK_PERIOD_MS: Final = 1000
-"""How often at most the low watermark is written.
-
-A full conflict map raises it with each commit, and on HBase each write of it is a round trip.
-"""
 
 _ACTIVE_TICK_S: Final = 0.25
 _IDLE_TICK_S: Final = 1.0
@@ -127,6 +106,10 @@ _IDLE_TICK_S: Final = 1.0
 
 class Machine(Generic[Ticket]):
     """One instance of the oracle, from its start to its end."""
+
+    # What tests put broken parts in place of.
+    _batches_type: ClassVar[type[Batches[Any]]] = Batches
+    _recaller_type: ClassVar[type[Recaller]] = Recaller
 
     def __init__(
         self,
@@ -140,11 +123,11 @@ class Machine(Generic[Ticket]):
         self.epoch: Final = inherited.epoch
         self.time: Final = OracleTime(now, last_sample=inherited.last_sample)
         self.vouched_until_s = inf
-        """By the monotonic clock: until then nobody else answers.  The shell moves it on."""
+        """By the monotonic clock: until then no other oracle answers.  The shell moves it on."""
         self.has_omids_clients = False
         """Whether a client ever came that may plant invalidations by itself.  The shell says so."""
         self._settings = settings
-        self._metrics = metrics
+        self._figures = Figures(metrics)
         self.max_age_ms: Final = settings.max_transaction_age_ms
         """How old a transaction may be that commits."""
         self.max_commit_cells: Final = settings.max_commit_cells
@@ -175,50 +158,45 @@ class Machine(Generic[Ticket]):
             seed=settings.hash_seed,
             is_reserved=settings.is_reserved,
         )
-        self.queue_length = 0
-        """How many answers wait for a flush: what back-pressure looks at."""
-        self.group_bytes = 0
-        """How long the cells are that wait for one."""
         self._client = ANYBODY
-        self._run_begins = self._run_commits = self._run_aborts = 0
-        """What runs decided since it was last told."""
         self._forgotten_watermark = 0
-        self._fences = UntilOld(count=MAX_FENCE_COUNT, count_of_one=MAX_FENCES_OF_ONE)
-        self._forbidden = UntilOld(
-            count=MAX_INVALIDATION_COUNT, count_of_one=MAX_INVALIDATIONS_OF_ONE
+        self._promises = Promises()
+        self._recaller = self._recaller_type(
+            self._decisions, self._promises.invalidated, self._figures
         )
-        self._invalidated: set[int] = set()
-        self._barred: set[int] = set()
         self._run = Run(
             self._engine,
             self._decisions,
             max_commit_cells=settings.max_commit_cells,
-            invalidated=self._invalidated,
+            invalidated=self._promises.invalidated,
             tally=None if self.rates is None else self.rates.tally,
         )
-        self._durable_ceiling = inherited.ceiling
-        self._ceiling = inherited.ceiling
-        self._least_lookahead: Final = settings.lookahead // 2
-        self._wants_ceiling = False
+        self._batches: Batches[Ticket] = self._batches_type(
+            ceiling=inherited.ceiling, lookahead=settings.lookahead, low_watermark=inherited.epoch
+        )
         self._wants_sample = False
-        self._durable_low_watermark = inherited.epoch
-        self._low_watermark_due_ms = 0
         self._waiting_cells: Hoards[Ticket] = Hoards(
             max(MAX_WAITING_CELLS, settings.max_commit_cells)
         )
-        self._early: Batch[Ticket] = Batch()
-        self._pending: Batch[Ticket] = Batch()
-        self._flight: Batch[Ticket] | None = None
         self._last_request_s = now.monotonic_s
         self._elapsed_ms = self.time.elapsed_ms(now)
         self._now_s = now.monotonic_s
         self._boot = now.boot
         self._wall_ms = now.wall_ms
         self._is_stopping = False
-        self._gave_ceiling_back = False
         self._set_time(now)
 
     # -- what a shell may look at --------------------------------------------------------------
+
+    @property
+    def queue_length(self) -> int:
+        """How many answers wait for a flush: what back-pressure looks at."""
+        return self._batches.queue_length
+
+    @property
+    def group_bytes(self) -> int:
+        """How long the cells are that wait for one."""
+        return self._batches.group_bytes
 
     @property
     def low_watermark(self) -> int:
@@ -248,7 +226,7 @@ class Machine(Generic[Ticket]):
         return self._engine.last_issued
 
     def began(self, start_ts: int, clients: Iterable[int]) -> list[int] | None:
-        """Return who of `clients` began a transaction; None if nobody knows, or nobody did.
+        """Return who of `clients` began a transaction; None if that is not known, or none did.
 
         It may be none of them.
         """
@@ -269,7 +247,8 @@ class Machine(Generic[Ticket]):
     def fill(self, slice_count: int) -> bool:
         """Put more of what a long commit wrote into its place; True if nothing is left.
 
-        Whoever had one decided does so soon, slice by slice: until then each commit takes longer.
+        The shell that had one decided does so soon, slice by slice: until then each commit takes
+        longer.
         """
         return self._engine.fill(slice_count * FILLED_AT_ONCE)
 
@@ -316,20 +295,10 @@ class Machine(Generic[Ticket]):
         if self._engine.leaving_count > self._old_begins.room:
             self._engine.settle()
             self._old_begins.make_room(self._engine.low_watermark)
-        if self._run_begins or self._run_commits or self._run_aborts:
-            self._count_runs()
+        if self._figures.run_count:
+            self._figures.tell()
         self._pump(effects)
         return effects
-
-    def _count_runs(self) -> None:
-        """Tell what runs decided: once for all of a turn, since telling costs more than a run."""
-        if self._run_begins:
-            self._metrics.count("tso.timestampAllocation", self._run_begins)
-        if self._run_commits:
-            self._metrics.count("tso.commits", self._run_commits)
-        if self._run_aborts:
-            self._metrics.count("tso.aborts", self._run_aborts)
-        self._run_begins = self._run_commits = self._run_aborts = 0
 
     def run(
         self,
@@ -366,7 +335,7 @@ class Machine(Generic[Ticket]):
         if rates is not None and rates.over and self._great_debt_s(client):
             return 0, 0
         self._hear(client)
-        run = self._run
+        run, batches = self._run, self._batches
         taken = run.take(data, client, shows_watermark, tells_why, at_most)
         count = run.request_count
         if not count:
@@ -375,21 +344,17 @@ class Machine(Generic[Ticket]):
         early_count = run.early_count if commit_count else count
         if early_count:
             if early_ts := run.early_ts:
-                self._note(early_ts)
-            self._answer_framed(ticket, run.early_answers(), early_count)
+                batches.note(early_ts)
+            batches.answer_framed(ticket, run.early_answers(), early_count)
         if commit_count:
             if commit_count > 1:
                 reached("oracle.run_of_commits", "I2")
-            self._open_decisions()
-            self._pending.commits.add_bytes(run.entries())
-            self._note(self._engine.last_issued)
-            self._answer_framed(ticket, run.late_answers(), count - early_count)
-            self._run_commits += commit_count
+            batches.open_decisions().commits.add_bytes(run.entries())
+            batches.note(self._engine.last_issued)
+            batches.answer_framed(ticket, run.late_answers(), count - early_count)
         refused_count = run.refused_count
-        if refused_count:
-            self._run_aborts += refused_count
         begin_count = count - commit_count - refused_count
-        self._run_begins += begin_count
+        self._figures.add_run(begin_count, commit_count, refused_count)
         if rates is not None and not run.is_tallied:
             rates.spend(
                 client >> NUMBER_BITS,
@@ -439,7 +404,7 @@ class Machine(Generic[Ticket]):
             self.rates.pass_time(self._now_s)
         self._engine.memory.pass_time(self._now_s)
         if self._is_active(now):
-            self._cover(max(self._engine.clock_ts, self._engine.last_issued))
+            self._batches.cover(max(self._engine.clock_ts, self._engine.last_issued))
 
     def _is_active(self, now: Now) -> bool:
         return now.monotonic_s - self._last_request_s < ACTIVE_S
@@ -471,25 +436,25 @@ class Machine(Generic[Ticket]):
             hold_ms=request.hold_ms,
             client=self._client or ticket,
         ):
-            self._metrics.count("tso.holds.refused")
+            self._figures.metrics.count("tso.holds.refused")
         low_watermark = Timestamp(self._engine.low_watermark)
         # A fence that the low watermark has passed says no more than that does.
         fence = self._engine.newest_fence
         newest_fence = Timestamp(fence) if fence > low_watermark else None
-        self._answer(ticket, TimestampResponse(start_ts, low_watermark, newest_fence))
-        self._metrics.count("tso.timestampAllocation")
+        self._batches.answer(ticket, TimestampResponse(start_ts, low_watermark, newest_fence))
+        self._figures.metrics.count("tso.timestampAllocation")
 
     def _fence(self, ticket: Ticket, table_id: TableId, effects: list[Effect[Ticket]]) -> None:
         who = self._client or ticket
-        if not self._fences.has_room(table_id, who):
-            effects.append(Close(ticket, f"{len(self._fences)} tables have a fence"))
+        if not self._promises.fences.has_room(table_id, who):
+            effects.append(Close(ticket, f"{len(self._promises.fences)} tables have a fence"))
             return
         fence_ts = self._issued(self._engine.fence(table_id))
-        self._fences.add(table_id, fence_ts, who)
+        self._promises.fences.add(table_id, fence_ts, who)
         # Omid's clients begin a transaction at the fence's own timestamp.
         self._engine.give(fence_ts, self._client)
-        self._answer(ticket, FenceResponse(table_id, fence_ts))
-        self._metrics.count("tso.fences")
+        self._batches.answer(ticket, FenceResponse(table_id, fence_ts))
+        self._figures.metrics.count("tso.fences")
 
     def _commit(
         self, ticket: Ticket, request: CommitRequest, effects: list[Effect[Ticket]]
@@ -500,7 +465,7 @@ class Machine(Generic[Ticket]):
             effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
             return
         is_own = self._is_own(start_ts, owner)
-        # Whoever asks what became of a commit changes nothing, so that a client is told which comes
+        # To ask what became of a commit changes nothing, so that a client is told which comes
         # from another address than before.  One that cannot say who it is may have connected anew.
         is_told = owner == FORGOTTEN or request.is_retry or is_connection(self._client)
         if not is_own and not is_told:
@@ -508,23 +473,23 @@ class Machine(Generic[Ticket]):
             return
         if self._decisions.get(start_ts):
             reached("oracle.commit_from_memory", "I8")
-            self._answer(ticket, Deferred(Recall.COMMIT_FROM_MEMORY, start_ts))
-        elif start_ts in self._invalidated:
+            self._batches.answer(ticket, Deferred(Recall.COMMIT_FROM_MEMORY, start_ts))
+        elif start_ts in self._promises.invalidated:
             reached("oracle.invalidated_asked_to_commit", "I9")
-            self._answer(ticket, refusal(start_ts, ABORT_INVALIDATED))
-        elif request.is_retry or start_ts in self._barred:
+            self._batches.answer(ticket, refusal(start_ts, ABORT_INVALIDATED))
+        elif request.is_retry or start_ts in self._promises.barred:
             # The first request may have been decided and forgotten, by us or by an instance before
             # us.  Deciding again would find the transaction in conflict with itself.
             reached("oracle.retry_looked_up", "I8")
             self._look_up(ticket, Deferred(Recall.COMMIT_FROM_TABLE, start_ts))
         elif not is_own:
             # It is refused as what is below the low watermark is, and nothing is noted: the refusal
-            # is for whoever asks, and not for whose it is.
+            # is for the client that asks, and not for whose it is.
             if start_ts <= self._decisions.forgotten_start:
                 self._look_up(ticket, Deferred(Recall.REFUSED_UNLESS_IN_TABLE, start_ts))
             else:
-                self._answer(ticket, refusal(start_ts, ABORT_LOW_WATERMARK))
-                self._count_refusal(ABORT_LOW_WATERMARK)
+                self._batches.answer(ticket, refusal(start_ts, ABORT_LOW_WATERMARK))
+                self._figures.refused(ABORT_LOW_WATERMARK)
         elif start_ts <= self._decisions.forgotten_start:
             # Most likely a first request, of a transaction that took long; but also a repetition
             # that does not say so must not be decided twice.
@@ -545,19 +510,18 @@ class Machine(Generic[Ticket]):
         return owner in (EVERYBODYS, self._client)
 
     def _look_up(self, ticket: Ticket, waiting: Deferred) -> None:
-        self._open_decisions()
-        self._pending.lookups.append(waiting.start_ts)
-        self._answer(ticket, waiting)
+        self._batches.open_decisions().lookups.append(waiting.start_ts)
+        self._batches.answer(ticket, waiting)
 
     def _make_room(self, effects: list[Effect[Ticket]]) -> None:
-        """Let the write sets go that wait for whoever keeps the most of them."""
+        """Let the write sets go that wait for the client that keeps the most of them."""
         while (hoarder := self._waiting_cells.worst()) is not None:
-            for batch in (self._early, self._pending, self._flight or self._pending):
-                for place, (ticket, waiting) in enumerate(batch.answers):
+            for answers in self._batches.waiting():
+                for place, (ticket, waiting) in enumerate(answers):
                     if ticket == hoarder and isinstance(waiting, Deferred) and waiting.request:
                         self._waiting_cells.give_back(hoarder, _size(waiting.request))
                         forgotten = Deferred(Recall.COMMIT_FROM_TABLE, waiting.start_ts)
-                        batch.answers[place] = (hoarder, forgotten)
+                        answers[place] = (hoarder, forgotten)
             effects.append(Close(hoarder, "too many cells wait for a look-up, its own the most"))
 
     def _decide(
@@ -577,62 +541,47 @@ class Machine(Generic[Ticket]):
         cells_count = len(request.cell_ids) if verdict > 0 else 0
         self._spend(client, cells=cells_count, commits=1)
         if verdict > 0:
-            self._open_decisions()
+            deciding = self._batches.open_decisions()
             if request.cells is None:
-                self._pending.commits.add(start_ts, verdict)
+                deciding.commits.add(start_ts, verdict)
             else:
-                self._pending.groups.append((start_ts, verdict, request.cells))
-                self._pending.group_bytes += request.size_bytes
-                self.group_bytes += request.size_bytes
-            self._answer(ticket, CommitResponse(start_ts, self._issued(verdict)))
-            self._metrics.count("tso.commits")
+                deciding.groups.append((start_ts, verdict, request.cells))
+                self._batches.add_group_bytes(request.size_bytes)
+            self._batches.answer(ticket, CommitResponse(start_ts, self._issued(verdict)))
+            self._figures.metrics.count("tso.commits")
             return
         conflicts: tuple[CellId, ...] = ()
         if verdict == ABORT_CONFLICT:
             found = self._engine.conflicts(start_ts, request.cell_ids)
             conflicts = tuple(CellId(cell) for cell in found)
         wait_ms = ceil(1000 * wait_s)
-        self._answer(ticket, refusal(start_ts, verdict, conflicts, wait_ms=wait_ms))
-        self._count_refusal(verdict)
-
-    def _count_refusal(self, verdict: int) -> None:
-        """Tell that a commit was refused, and why."""
-        self._metrics.count("tso.aborts")
-        if verdict == ABORT_CONFLICT:
-            self._metrics.count("tso.aborts.conflict")
-        elif verdict == ABORT_LOW_WATERMARK:
-            reached("oracle.snapshot_too_old", "I4")
-            self._metrics.count("tso.aborts.lowWatermark")
-        elif verdict == ABORT_FENCE:
-            reached("oracle.fenced", "I9")
-            self._metrics.count("tso.aborts.fence")
-        elif verdict == ABORT_TOO_LARGE:
-            self._metrics.count("tso.aborts.tooLarge")
-        elif verdict == ABORT_RATE:
-            self._metrics.count("tso.rates.refused")
+        self._batches.answer(ticket, refusal(start_ts, verdict, conflicts, wait_ms=wait_ms))
+        self._figures.refused(verdict)
 
     def _invalidate(self, ticket: Ticket, start_ts: int, effects: list[Effect[Ticket]]) -> None:
+        promises = self._promises
         is_old = 0 < start_ts <= self._engine.low_watermark  # and will never be decided
         if not is_old and not self._engine.owner(start_ts):
             effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
             return
-        self._metrics.count("tso.invalidations")
+        self._figures.metrics.count("tso.invalidations")
         if self._decisions.get(start_ts):
             reached("oracle.invalidation_from_memory", "I9")
-            self._answer(ticket, Deferred(Recall.INVALIDATION_FROM_MEMORY, start_ts))
-        elif start_ts in self._invalidated:
-            self._answer(ticket, outcome_of(start_ts, INVALID))
-        elif start_ts > self._engine.low_watermark and not self._remember_until_old(
-            ticket,
+            self._batches.answer(ticket, Deferred(Recall.INVALIDATION_FROM_MEMORY, start_ts))
+        elif start_ts in promises.invalidated:
+            self._batches.answer(ticket, outcome_of(start_ts, INVALID))
+        elif start_ts > self._engine.low_watermark and not promises.forbid(
             start_ts,
-            self._invalidated if start_ts > self._decisions.forgotten_start else self._barred,
+            self._client or ticket,
+            is_undecided=start_ts > self._decisions.forgotten_start,
         ):
-            effects.append(Close(ticket, f"{len(self._forbidden)} invalidations are remembered"))
-        elif start_ts in self._invalidated:
+            effects.append(
+                Close(ticket, f"{promises.forbidden_count} invalidations are remembered")
+            )
+        elif start_ts in promises.invalidated:
             reached("oracle.invalidation_planted", "I9")
-            self._open_decisions()
-            self._pending.invalidations.append(start_ts)
-            self._answer(ticket, Deferred(Recall.INVALIDATION_PLANTED, start_ts))
+            self._batches.open_decisions().invalidations.append(start_ts)
+            self._batches.answer(ticket, Deferred(Recall.INVALIDATION_PLANTED, start_ts))
         else:
             # It may have committed, been completed and left no entry: an invalidation planted now
             # would be a false one.  But it will not be decided from here on, neither below the low
@@ -640,103 +589,37 @@ class Machine(Generic[Ticket]):
             reached("oracle.invalidation_from_table", "I9")
             self._look_up(ticket, Deferred(Recall.INVALIDATION_FROM_TABLE, start_ts))
 
-    def _remember_until_old(self, ticket: Ticket, start_ts: int, where: set[int]) -> bool:
-        """Keep `start_ts` in a set until the low watermark passes it; False if there is no room."""
-        who = self._client or ticket
-        if not self._forbidden.has_room(start_ts, who):
-            return False
-        where.add(start_ts)
-        self._forbidden.add(start_ts, start_ts, who)
-        return True
-
-    def _open_decisions(self) -> None:
-        """Let what was answered so far leave before the decision that follows."""
-        if not self._pending.has_decisions():
-            assert not self._early.answers, "I2: answers behind a decision would leave before it"
-            self._early, self._pending = self._pending, self._early
-
-    def _answer(self, ticket: Ticket, answer: Answer | Deferred) -> None:
-        self._pending.answers.append((ticket, answer))
-        self.queue_length += 1
-
-    def _answer_framed(self, ticket: Ticket, frames: bytes, count: int) -> None:
-        pending = self._pending
-        pending.answers.append((ticket, Frames(frames, count)))
-        pending.framed_count += count - 1
-        self.queue_length += count
-
     def _issued(self, timestamp: int) -> Timestamp:
         """Note that `timestamp` waits in the pending batch until the ceiling covers it."""
-        self._note(timestamp)
+        self._batches.note(timestamp)
         return Timestamp(timestamp)
-
-    def _note(self, timestamp: int) -> None:
-        self._pending.newest_ts = timestamp
-        self._cover(timestamp)
-
-    def _cover(self, timestamp: int) -> None:
-        """Ask for a higher ceiling when less than half of the lookahead is left."""
-        if self._ceiling - timestamp < self._least_lookahead:
-            self._wants_ceiling = True
 
     def _forget_what_is_old(self) -> None:
         low_watermark = self._forgotten_watermark = self._engine.low_watermark
         if low_watermark > self._age_watermark:
             reached("oracle.map_evicted", "I3")
-        self._fences.forget(low_watermark)
-        for start_ts in self._forbidden.forget(low_watermark):
-            self._invalidated.discard(start_ts)
-            self._barred.discard(start_ts)
+        self._promises.forget(low_watermark)
 
     # -- batches -------------------------------------------------------------------------------
 
     def _pump(self, effects: list[Effect[Ticket]]) -> None:
         """Send what may leave, then start the next flush if none is under way."""
-        if self._early.answers and self._may_leave(self._early):
-            batch, self._early = self._early, Batch()
-            self._release(batch, NOTHING_FOUND, effects)
-        if self._pending.answers and not self._early.answers and self._may_leave(self._pending):
-            batch, self._pending = self._pending, Batch()
-            self._release(batch, NOTHING_FOUND, effects)
-        if self._flight is not None:
+        batches = self._batches
+        # An answer that needs no flush leaves without a look at the lease, so that it may leave
+        # only while no other oracle can have it (I8).
+        is_vouched = self._now_s < self.vouched_until_s
+        for ready in batches.ready(is_vouched):
+            self._release(ready, NOTHING_FOUND, effects)
+        if batches.flight is not None:
             return
-        batch = self._pending
-        if self._early.answers:  # they wait for the ceiling, or for a look at the lease
-            reached("oracle.answers_waited", "I1")
-            batch.answers[:0] = self._early.answers
-            batch.framed_count += self._early.framed_count
-            batch.newest_ts = max(batch.newest_ts, self._early.newest_ts)
-            self._early = Batch()
-        self._add_housekeeping(batch)
-        if batch.answers or batch.ceiling or batch.low_watermark or batch.sample:
+        batch = batches.gather(self._engine, self._elapsed_ms)
+        if self._wants_sample:
+            self._add_sample(batch)
+        if batches.fly(batch):
             batch.may_be_invalidated = self.has_omids_clients
-            self._pending = Batch()
-            self._flight = batch
             effects.append(Flush(batch))
         elif self._is_stopping:
             self._finish(effects)
-
-    def _may_leave(self, batch: Batch[Ticket]) -> bool:
-        """Say whether a batch needs no flush: neither its own nor the one under way."""
-        return (
-            not batch.has_decisions()
-            and batch.newest_ts <= self._durable_ceiling
-            and self._now_s < self.vouched_until_s
-            and (self._flight is None or not self._flight.answers)
-        )
-
-    def _add_housekeeping(self, batch: Batch[Ticket]) -> None:
-        """Let a flush carry whatever else should become durable."""
-        if self._wants_ceiling and not self._gave_ceiling_back:
-            newest = max(self._engine.clock_ts, self._engine.last_issued)
-            self._ceiling = batch.ceiling = newest + self._settings.lookahead
-            self._wants_ceiling = False
-        is_raised = self._engine.low_watermark > self._durable_low_watermark
-        if is_raised and self._elapsed_ms >= self._low_watermark_due_ms:
-            batch.low_watermark = self._engine.low_watermark
-            self._low_watermark_due_ms = self._elapsed_ms + LOW_WATERMARK_PERIOD_MS
-        if self._wants_sample:
-            self._add_sample(batch)
 
     def _add_sample(self, batch: Batch[Ticket]) -> None:
         self._wants_sample = False
@@ -752,28 +635,19 @@ class Machine(Generic[Ticket]):
 
     def _finish(self, effects: list[Effect[Ticket]]) -> None:
         """Lower the ceiling to what was issued, once nothing more can be, and end."""
-        if self._gave_ceiling_back or not self._engine.last_issued:
+        batch = self._batches.give_ceiling_back(self._engine.last_issued)
+        if batch is None:
             effects.append(Stopped())
             return
-        reached("oracle.ceiling_given_back", "I1")
-        self._gave_ceiling_back = True
-        batch: Batch[Ticket] = Batch(ceiling=self._engine.last_issued)
         self._add_sample(batch)
-        self._flight = batch
         effects.append(Flush(batch))
 
     def _land(self, result: FlushResult, effects: list[Effect[Ticket]]) -> None:
         """Take note of what became durable, and send what waited for it."""
-        batch = self._flight
-        assert batch is not None, "I2: a flush ended that was never begun"
-        self._flight = None
-        if batch.ceiling is not None:
-            self._durable_ceiling = batch.ceiling
-        if batch.low_watermark is not None:
-            self._durable_low_watermark = batch.low_watermark
+        batch = self._batches.land()
         for start_ts in result.refused:
             reached("oracle.commit_forbidden", "I9")
-            self._decisions.replace(start_ts, _why(start_ts, result))
+            self._decisions.replace(start_ts, unwritten(start_ts, result))
         self._release(batch, result, effects)
 
     # -- answers -------------------------------------------------------------------------------
@@ -782,12 +656,9 @@ class Machine(Generic[Ticket]):
         self, batch: Batch[Ticket], result: FlushResult, effects: list[Effect[Ticket]]
     ) -> None:
         """Send the answers of a batch whose decisions, and all earlier ones, are durable."""
-        assert batch.newest_ts <= self._durable_ceiling, "I1: a timestamp above the durable ceiling"
-        self.queue_length -= batch.answer_count
-        self.group_bytes -= batch.group_bytes
         answers: list[tuple[Ticket, Answer | Frames]] = []
         closes: list[Close[Ticket]] = []
-        for ticket, waiting in batch.answers:
+        for ticket, waiting in self._batches.take_answers(batch):
             answer: Answer | Frames | str
             if isinstance(waiting, Frames):
                 if result.refused:
@@ -799,12 +670,12 @@ class Machine(Generic[Ticket]):
             if isinstance(waiting, Deferred):
                 if waiting.request is not None:
                     self._waiting_cells.give_back(ticket, _size(waiting.request))
-                if self._is_undecided(waiting, result):
+                if is_undecided(waiting, result):
                     self._decide_now(ticket, waiting, effects)
                     continue
-                answer = self._recalled(waiting, result)
+                answer = self._recaller.recalled(waiting, result)
             elif isinstance(waiting, CommitResponse) and waiting.start_ts in result.refused:
-                answer = refusal(waiting.start_ts, _why(waiting.start_ts, result))
+                answer = refusal(waiting.start_ts, unwritten(waiting.start_ts, result))
             else:
                 answer = waiting
             if isinstance(answer, str):
@@ -815,78 +686,19 @@ class Machine(Generic[Ticket]):
             effects.append(Send(answers))
         effects.extend(closes)
 
-    def _is_undecided(self, waiting: Deferred, result: FlushResult) -> bool:
-        """Say whether a request was looked up and may be decided, for all that the table knows."""
-        return (
-            waiting.how is Recall.COMMIT_UNLESS_IN_TABLE
-            and result.entries[waiting.start_ts] is None
-            and waiting.start_ts > result.prune_horizon
-        )
-
     def _decide_now(self, ticket: Ticket, waiting: Deferred, effects: list[Effect[Ticket]]) -> None:
         """Decide what was looked up in vain, in the batch that forms now."""
         start_ts, request = waiting.start_ts, waiting.request
         assert request is not None, "only a request waits to be decided"
         if self._decisions.get(start_ts):
-            self._answer(ticket, Deferred(Recall.COMMIT_FROM_MEMORY, start_ts))
-        elif start_ts in self._barred:
+            self._batches.answer(ticket, Deferred(Recall.COMMIT_FROM_MEMORY, start_ts))
+        elif start_ts in self._promises.barred:
             effects.append(Close(ticket, f"start_ts {start_ts} was invalidated meanwhile"))
         else:
-            # If it was committed, completed and forgotten, it conflicts with itself: whoever asks
-            # later, in so many words, must not be told of a refusal that came of this.
+            # If it was committed, completed and forgotten, it conflicts with itself: a client that
+            # asks later, in so many words, must not be told of a refusal that came of this.
             reached("oracle.decided_after_look_up", "I8")
             self._decide(ticket, request, waiting.client, is_certain=False)
-
-    def _recalled(self, waiting: Deferred, result: FlushResult) -> Answer | str:
-        """Find an answer that was not known at once; a string is the reason to give none."""
-        start_ts = waiting.start_ts
-        remembered = self._decisions.get(start_ts)
-        match waiting.how:
-            case Recall.COMMIT_FROM_MEMORY:
-                if not remembered:
-                    return f"the decision about start_ts {start_ts} was forgotten meanwhile"
-                return verdict_on(start_ts, remembered)
-            case Recall.COMMIT_FROM_TABLE | Recall.COMMIT_UNLESS_IN_TABLE:
-                return self._looked_up(start_ts, result)
-            case Recall.REFUSED_UNLESS_IN_TABLE:
-                if remembered:
-                    return verdict_on(start_ts, remembered)
-                if result.entries[start_ts] is None and start_ts > result.prune_horizon:
-                    self._count_refusal(ABORT_LOW_WATERMARK)
-                    return refusal(start_ts, ABORT_LOW_WATERMARK)
-                return self._looked_up(start_ts, result)
-            case Recall.INVALIDATION_FROM_MEMORY:
-                if not remembered:
-                    return outcome_of(start_ts, None)
-                return outcome_of(start_ts, Timestamp(remembered) if remembered > 0 else INVALID)
-            case Recall.INVALIDATION_FROM_TABLE:
-                return outcome_of(start_ts, result.entries[start_ts])
-            case Recall.INVALIDATION_PLANTED:
-                entry = result.entries[start_ts]
-                if entry is not None and entry is not INVALID:
-                    # Only an oracle that is not ours can have written it; believe the table.
-                    self._invalidated.discard(start_ts)
-                    self._decisions.note(start_ts, entry)
-                return outcome_of(start_ts, entry)
-            case _:
-                assert_never(waiting.how)
-
-    def _looked_up(self, start_ts: int, result: FlushResult) -> CommitResponse | str:
-        if start_ts <= result.prune_horizon:
-            return (
-                f"start_ts {start_ts} is at or below the prune horizon {result.prune_horizon}: its "
-                "commit entry may have been pruned"
-            )
-        entry = result.entries[start_ts]
-        if entry is None:
-            return f"nothing is known about start_ts {start_ts}: it may be complete, or never asked"
-        self._metrics.count("tso.retries.from-table")
-        return verdict_on(start_ts, ABORT_INVALIDATED if entry is INVALID else entry)
-
-
-def _why(start_ts: int, result: FlushResult) -> int:
-    """Return why a commit that was decided could not be written."""
-    return ABORT_UNWRITABLE if start_ts in result.unwritable else ABORT_INVALIDATED
 
 
 def _size(request: CommitRequest) -> int:

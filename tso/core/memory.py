@@ -17,7 +17,7 @@ from mmap import mmap
 from typing import Final, cast
 
 KEPT_S: Final = 60.0
-"""How long memory that nobody uses is kept."""
+"""How long memory that is not used is kept."""
 
 _LARGE_BYTES: Final = 2**21
 _ITEM_BYTES: Final = {"q": 8, "i": 4, "b": 1}
@@ -58,7 +58,7 @@ class KeptMemory:
 
     @property
     def kept_bytes(self) -> int:
-        """How much nobody uses."""
+        """How many bytes are kept unused."""
         return sum(_ITEM_BYTES[kind] * len(one) for kind, one in self._kept.items())
 
     def take(self, typecode: str, count: int) -> array[int]:
@@ -70,7 +70,7 @@ class KeptMemory:
         return zeros(typecode, count)
 
     def give_back(self, user: object, typecode: str, memory: array[int]) -> None:
-        """Keep memory for the next one, as soon as nobody refers to its user any more."""
+        """Keep memory for the next one, as soon as no reference to its user is left."""
         if _ITEM_BYTES[typecode] * len(memory) >= self._least_bytes:
             weakref.finalize(user, self._keep, typecode, memory).atexit = False
 
@@ -80,7 +80,7 @@ class KeptMemory:
             self._kept[typecode] = memory
 
     def pass_time(self, now_s: float) -> None:
-        """Let memory go that nobody has asked for in `KEPT_S`; `now_s` is what time it is."""
+        """Let memory go that was not asked for in `KEPT_S`; `now_s` is what time it is."""
         if self._is_used:
             self._is_used = False
             self._used_s = now_s

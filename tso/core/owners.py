@@ -1,14 +1,15 @@
 """Who began the transactions that are too old for the engine to remember, and may still commit?
 
-The engine remembers the latest begins of all clients together, and whoever begins very many pushes
-out those of others.  A transaction whose owner nobody knew would be anybody's: a stranger could
-commit it with no cells, and its owner's own commit, in conflict, would be answered with that
+The engine remembers the latest begins of all clients together, and a client that begins very many
+pushes out those of others.  A transaction whose owner is not known would be anybody's: a stranger
+could commit it with no cells, and its owner's own commit, in conflict, would be answered with that
 decision.  So what the engine forgets is kept here by client, until the low watermark passes it,
 and who keeps most pays first when it becomes too much: of the shares the largest, of the clients in
 it the largest, of its transactions the oldest.
 
-What is forgotten here as well is nobody's any more: its commit is refused, as below the low
-watermark.  That may refuse a transaction that was harmless; it never lets a lost update through.
+What is forgotten here as well has no owner any more: its commit is refused, as below the low
+watermark (I4).  That may refuse a transaction that was harmless; it never lets a lost update
+through.
 
 Pure counting; no clock, and the low watermark is an argument.
 """
@@ -94,7 +95,7 @@ class Owners:
         for client in clients:
             self._forget(client, max(0, self._weight_of(client) - most))
             left += self._weight_of(client)
-        # Very many that began little: whoever has begun nothing for longest goes.
+        # Very many that began little: the client that has begun nothing for longest goes.
         for client in sorted(clients, key=lambda client: self._begun[client][-1]):
             if left <= room:
                 break

@@ -1,17 +1,17 @@
 """How fast may one share use up what all have: cells of the conflict map, begins and commits?
 
 The conflict map forgets the oldest write for each new one, and what is older than the oldest that
-it remembers can no longer commit.  So whoever writes very many cells aborts the long transactions
-of all others, in commits that are small each: that is a rate, and is limited as one, by share, see
-`clients.py`.
+it remembers can no longer commit.  So a client that writes very many cells aborts the long
+transactions of all others, in commits that are small each: that is a rate, and is limited as one,
+by share, see `clients.py`.
 
-Each share has a bucket for each of the three.  A burst fits into it; past that whoever has the
-share is in debt until time has paid for it.  A debt is waited out by the shell, which reads nothing
-from that share meanwhile, and no longer than clients wait; so the machine refuses what would make a
-great debt greater.  A refusal is an abort, which clients of any kind understand.
+Each share has a bucket for each of the three.  A burst fits into it; past that the share is in debt
+until time has paid for it.  A debt is waited out by the shell, which reads nothing from that share
+meanwhile, and no longer than clients wait; so the machine refuses what would make a great debt
+greater.  A refusal is an abort, which clients of any kind understand.
 
-Nobody has to spare a map for others who are not there: unless it is told a number of cells, a share
-that is alone spends what it likes, and has an empty bucket when somebody comes.
+No share has to spare a map for others that are not there: unless it is told a number of cells, a
+share that is alone spends what it likes, and has an empty bucket when another comes.
 
 Pure counting; what time it is, is an argument.
 """
@@ -78,9 +78,9 @@ class Rates:
     """What each share has spent lately."""
 
     def __init__(self, limits: Limits) -> None:
-        """Let everybody have a full bucket."""
+        """Let every share have a full bucket."""
         self.over: set[int] = set()
-        """Shares in debt, and some that have paid meanwhile: where it is empty nobody waits."""
+        """Shares in debt, and some that have paid meanwhile: where it is empty none waits."""
         self._cell_s = _seconds_each(limits.cells_per_s)
         self._begin_s = _seconds_each(limits.begins_per_s)
         self._commit_s = _seconds_each(limits.commits_per_s)
@@ -91,8 +91,8 @@ class Rates:
         self._lone = _NOBODY
         """The only share that is there, where that one may spend what it likes."""
         self.tally: Final = Tally()
-        """The same, if nothing else of it is counted.  Then whoever asks for it may add up what it
-        takes in place of `spend`, which is the whole cost where one share is alone."""
+        """The same, if nothing else of it is counted.  Then the run that asks for it may add up
+        what it takes in place of `spend`, which is the whole cost where one share is alone."""
         self._swept_s = 0.0
 
     def spend(self, share: int, now_s: float, *, cells: int, begins: int, commits: int) -> None:

@@ -25,7 +25,7 @@ BEGIN_MEMORY: Final = 2**20
 """Transactions of which it is remembered who began them, the latest of all clients."""
 
 OLD_BEGIN_MEMORY: Final = 2**22
-"""The same of older ones that may still commit, shared by whoever began them; see `owners.py`."""
+"""The same of older ones that may still commit, shared by all clients; see `owners.py`."""
 
 DEFAULT_MAP_SIZE: Final = 16_000_000
 """Writes of cells that are remembered: 337 MiB when all of them are there."""

@@ -6,9 +6,9 @@ rest is done: ahead of it the request is read, its cells are told apart, and eac
 the map; behind it they are put into their places.  What others commit in between is decided as if
 the long one had been decided all at once, see `LongCommit` and `LatestMap.reserve` in `engine.py`.
 
-Nothing is changed before the decision: whoever gives a request up leaves nothing behind.
+Nothing is changed before the decision: a request that is given up leaves nothing behind.
 
-Pure: no clock, and nobody to wait for.
+Pure: no clock, and nothing to wait for.
 """
 
 from __future__ import annotations

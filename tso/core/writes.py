@@ -1,7 +1,7 @@
 """What does a batch change in the store?  Its decisions as mutations of rows.
 
 Pure; `durable/persist.py` writes them, in an order that each kind of store allows.  A commit entry
-stands on condition that no invalidation does, and the other way round: whoever comes first has
+stands on condition that no invalidation does, and the other way round: the first of the two has
 decided.
 """
 
@@ -38,6 +38,8 @@ from tso.core.events import Batch, Ticket
 def commit_entry(start_ts: int, commit_ts: int) -> GuardedMutation:
     """Return the commit entry of a transaction, unless it was invalidated."""
     row = commit_row(start_ts)
+    # The look and the put are one change of one row: of a commit and an invalidation that arrive at
+    # once the second is refused (I9).
     put = Put(*COMMIT, start_ts, encode_commit(start_ts, commit_ts))
     return GuardedMutation(
         COMMIT_TABLE,
@@ -71,6 +73,8 @@ def complaint_about(start_ts: int, cells: TableCells) -> str | None:
                 return f"a cell of the row {row[:32]!r} and the family {family[:32]!r}"
             if not start_ts <= version < start_ts + TIMESTAMP_STEP:
                 return f"a cell at {version}, which is none of its versions"
+            # It says that its transaction has committed, which only the oracle says (I9): it writes
+            # the shadow cells of these itself, at the timestamp that it has given.
             if is_shadow_qualifier(qualifier):
                 return f"a shadow cell {qualifier[:64]!r}"
     return None

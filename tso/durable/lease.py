@@ -8,15 +8,15 @@ machines' clocks are ever compared.
 A lease proves nothing about the present: its holder may have been stopped since it looked, for
 longer than the period, and not know it.  So the lease alone keeps no promise.  Three things do:
 
-* a batch of commit entries is guarded by the record, or followed by reading it, and nobody is told
-  of a commit unless the record was still ours then (I2, I8);
+* a batch of commit entries is guarded by the record, or followed by reading it, and no client is
+  told of a commit unless the record was still ours then (I2, I8);
 * the successor's epoch is above whatever the predecessor issued, so that nothing the predecessor
   began can commit with the successor (I4);
 * readers forbid the commit of what began below the epoch before they take it for dead, so that
   an entry the predecessor writes later revives nothing (I9).
 
 What the lease adds is that a healthy oracle is left in peace, and that one which answers without a
-flush stops by itself: `vouched_until_s` ends before anybody else may have taken over.
+flush stops by itself: `vouched_until_s` ends before another oracle may have taken over.
 
 Source: Omid's LeaseManager, with a row in place of a znode.
 """
@@ -48,8 +48,8 @@ _RENEWALS_PER_PERIOD: Final = 4
 class AnyLease(Protocol):
     """What the rest of the oracle asks of a lease, wherever it is kept.
 
-    One thread at a time.  Methods that look may raise `StorageUnavailable`, and whoever may not
-    answer any more gets `LeaseLost`.
+    One thread at a time.  Methods that look may raise `StorageUnavailable`, and an oracle that may
+    not answer any more gets `LeaseLost`.
     """
 
     @property
@@ -74,7 +74,7 @@ class AnyLease(Protocol):
 
     @property
     def vouched_until_s(self) -> float:
-        """Monotonic time until which nobody else can have taken the lease over; any thread."""
+        """Monotonic time until which no other oracle can hold the lease; any thread."""
         ...
 
     def try_acquire(self) -> str | None:
@@ -169,7 +169,7 @@ class Lease:
 
     @property
     def vouched_until_s(self) -> float:
-        """Monotonic time until which nobody else can have taken the lease over."""
+        """Monotonic time until which no other oracle can hold the lease."""
         # The lock is ours for as long as this process lives.  The record is for one period, counted
         # from *before* we wrote it; a standby counts from when it saw it, which is later.
         return inf if self._has_locks else self._renewed_s + self._record.period_ms / 1000
@@ -190,7 +190,7 @@ class Lease:
 
         Cost: 1 get, and 1 durable write if it is free.
         """
-        # The lock first: with it nobody else is alive who holds the record, whatever it says.
+        # The lock first: with it no other process is alive that holds the record.
         if self._has_locks and self._lock is None:
             try:
                 self._lock = self._store.lock(LOCK_NAME, purpose=self._purpose)
@@ -290,7 +290,7 @@ class Lease:
     def release(self) -> None:
         """Give the lease up, so that a successor need not wait; harmless if it is not ours."""
         # Forgotten before it is given up: from here on `check` refuses, even if the write below
-        # fails half-way and nobody can say what the store has.
+        # fails half-way, and then it is not known what the store has.
         raw, self._raw = self._raw, None
         if raw is not None:
             sequence = self._record.sequence + 1
@@ -299,7 +299,7 @@ class Lease:
                 self._control.replace(LEASE_FACT, raw, encode_document(record))
             except StorageUnavailable as error:
                 logger.warning("the lease record could not be given up: %s", error)
-        # The lock last: whoever gets it finds the record as we leave it.
+        # The lock last: the process that gets it finds the record as we leave it.
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -308,7 +308,7 @@ class Lease:
         """Return who holds the lease, None if its record has been the same for its whole period."""
         if raw is None:
             return None
-        # One that cannot be read is nobody's any more: whoever held it compares it with its own
+        # One that cannot be read has no holder any more: who held it compares it with its own
         # bytes before it answers a commit.  But it may answer what needs no commit to the
         # end of its period, which is nowhere longer than these.
         record = _readable(raw)

@@ -1,4 +1,4 @@
-"""Where do timestamps go on, on a store whose last one nobody recorded?
+"""Where do timestamps go on, on a store whose last one was not recorded?
 
 Omid keeps its timestamps in memory unless it is told otherwise.  Such a store holds transactions
 and no ceiling, and an oracle that starts at its own idea of the time might issue a timestamp twice:

@@ -26,7 +26,7 @@ One batch is written at a time.  On HBase a second one in flight would gain noth
 batch does not: the gateway sends a batch to all region servers at once, and four writers for the
 parts of one batch were no faster than one call (8 ms for 1,000 entries, two cores).
 
-The low watermark is written with the commits or after them, never before: whoever reads it must
+The low watermark is written with the commits or after them, never before: a reader of it must
 find every commit that was decided earlier (L1 in docs/explanation/pruning.md).  Where that is no
 part of a guarded batch it is written upward only, so that a deposed oracle cannot lower it.
 
@@ -54,7 +54,6 @@ from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION
 from omidpy.errors import (
     ConfigError,
     CorruptCell,
-    LeaseLost,
     NoSuchFamily,
     StorageUnavailable,
 )
@@ -67,11 +66,8 @@ from omidpy.facts.commit_table import (
     INVALIDATION,
     LOW_WATERMARK,
     LOW_WATERMARK_FACT,
-    TIMESTAMP_CEILING,
-    TIMESTAMP_CEILING_ROW,
     TIMESTAMP_TABLE,
     CommitTable,
-    decode_ceiling,
     read_java_low_watermark,
 )
 from omidpy.facts.control import ControlTable
@@ -83,7 +79,6 @@ from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableCells, Timestam
 from omidpy.storage.base import (
     CellGroup,
     ChecksBehind,
-    Condition,
     Entries,
     GuardedMutation,
     Put,
@@ -101,13 +96,14 @@ from tso.core.writes import (
     invalidation,
     needs_check,
 )
+from tso.durable.ceiling import StoredCeiling
 from tso.durable.lease import AnyLease
 from tso.durable.omid_timestamps import initial_ceiling
 
 logger = logging.getLogger(__name__)
 
 MAX_AHEAD_COUNT: Final = 3
-"""Entries that are written one by one, so that nobody waits between them and the lease's read.
+"""Entries that are written one by one, so that no commit waits between them and the lease's read.
 
 The gateway does one after another, so that more of them are quicker as one call with two reads
 behind it.  Measured at a gateway under load, one by one and together: 0.4 and 0.55 ms for one
@@ -155,7 +151,7 @@ class StorePersistence:
         Args:
             store: It has the system tables.
             lease: Held when `start` is called.
-            initial_timestamp: Where to go on if nobody recorded the last timestamp.
+            initial_timestamp: Where to go on if no oracle recorded its last timestamp.
             omid_ceiling: Finds the ceiling that Omid kept elsewhere, if it did.
             reader: Where one read is done beside another; None makes a thread for it.
         """
@@ -171,8 +167,7 @@ class StorePersistence:
         self._reader = reader or ThreadPoolExecutor(1, thread_name_prefix="tso-reader")
         self.writer_key: bytes | None = None
         """What clients show that bring cells; None: none may."""
-        self._ceiling: bytes | None = None
-        self._ceiling_version = FIXED_VERSION
+        self._ceiling = StoredCeiling(store)
         self._low_watermark = 0
 
     # -- start ---------------------------------------------------------------------------------
@@ -202,7 +197,7 @@ class StorePersistence:
         # The low watermark first: a predecessor that does not know yet that it is none raises its
         # ceiling ahead of it, so that a ceiling which is read behind it lies above.
         low_watermark = self._control.read_number(LOW_WATERMARK_FACT) or Timestamp(0)
-        stored = max(self._read_ceiling(), omid_ceiling)
+        stored = max(self._ceiling.read(), omid_ceiling)
         if not stored and (not low_watermark or self._initial_timestamp is not None):
             stored = self._initial_ceiling(settings, now, accept_clock=accept_clock)
         if low_watermark > stored:
@@ -213,8 +208,8 @@ class StorePersistence:
                 "start once with --initial-timestamp N, above every timestamp that was issued"
             )
         if stored:
-            # Whoever reads a low watermark takes the greater of Omid's and ours.  Omid's lies below
-            # its ceiling, unless that is one which it left when it came to keep it elsewhere.
+            # Readers of a low watermark take the greater of Omid's and ours (I4).  Omid's lies
+            # below its ceiling, unless that is one which it left when it came to keep it elsewhere.
             stored = max(stored, read_java_low_watermark(self._store))
         first = first_candidate(settings, now, stored, accept_clock=accept_clock)
         epoch: int = stored
@@ -225,13 +220,13 @@ class StorePersistence:
             recorded = self._control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(first)
             epoch = recorded - TIMESTAMP_STEP
         elif self._control.read(FIRST_TIMESTAMP_FACT) is None:
-            # Omid issued timestamps here before us; nobody knows the first, so any may be its.
+            # Omid issued timestamps here before us, and kept no note of the first: any may be its.
             self._control.replace(ADOPTED_CEILING_FACT, None, encode_long(stored))
             self._control.replace(FIRST_TIMESTAMP_FACT, None, encode_long(TIMESTAMP_STEP))
         ceiling = max(first, epoch + TIMESTAMP_STEP) + settings.lookahead
-        self._raise_ceiling(ceiling)
+        self._ceiling.raise_to(ceiling)
         # Still ours, so what was read was no successor's ceiling, below which it goes on to commit.
-        # Whoever has the lease from now on finds a ceiling, and hence an epoch, above our epoch.
+        # A lease holder that comes after us finds a ceiling, and hence an epoch, above our epoch.
         self._lease.check()
         self._control.raise_number(EPOCH_FACT, epoch)
         self._low_watermark = self._control.raise_number(LOW_WATERMARK_FACT, epoch)
@@ -252,22 +247,6 @@ class StorePersistence:
         ceiling = initial_ceiling(self._store, self._initial_timestamp, now_ts=now_ts)
         check_initial(settings, now, ceiling, accept_clock=accept_clock)
         return ceiling
-
-    def _read_ceiling(self) -> Timestamp:
-        """Remember the stored ceiling as it is, and return it; 0 if there is none."""
-        found = self._find_ceiling()
-        if found is None:
-            return Timestamp(0)
-        self._ceiling = found.value
-        # Written again at the version it has: Java's tables keep one version, ours keep all.
-        self._ceiling_version = found.version
-        return _ceiling_in(found)
-
-    def _find_ceiling(self) -> Cell | None:
-        row = self._store.get(
-            TIMESTAMP_TABLE, (TIMESTAMP_CEILING_ROW,), columns=(TIMESTAMP_CEILING,), max_versions=1
-        )[0]
-        return row[0] if row else None
 
     # -- batches -------------------------------------------------------------------------------
 
@@ -299,7 +278,7 @@ class StorePersistence:
             try:
                 self._publish_java_low_watermark()
             except CorruptCell:
-                # Nobody waits for it, and what cannot be read there is no reason to stop.
+                # No answer waits for it, and what cannot be read there is no reason to stop.
                 logger.exception("Omid's low watermark does not follow ours")
         unwritable = self._unwritable(refused, batch)
         return FlushResult(refused, entries, prune_horizon, unwritable)
@@ -333,7 +312,7 @@ class StorePersistence:
         mutations += [cell_group(*group) for group in batch.groups]
         mutations += [invalidation(start_ts) for start_ts in batch.invalidations]
         if batch.ceiling is not None:
-            mutations.append(self._ceiling_mutation(batch.ceiling))
+            mutations.append(self._ceiling.mutation(batch.ceiling))
         mutations += [GuardedMutation(CONTROL_TABLE, mutation) for mutation in facts_of(batch)]
         if not mutations:
             if self._lease.needs_check:
@@ -351,7 +330,7 @@ class StorePersistence:
                 entries[start_ts] = INVALID
         if batch.ceiling is not None:
             index = count + len(batch.invalidations)
-            self._note_ceiling(batch.ceiling, was_applied=applied[index])
+            self._ceiling.note(batch.ceiling, was_applied=applied[index])
         self._low_watermark = max(self._low_watermark, batch.low_watermark or 0)
         refused = {
             start_ts
@@ -392,7 +371,7 @@ class StorePersistence:
             The commits that an invalidation forbade.
         """
         if batch.ceiling is not None:
-            self._raise_ceiling(batch.ceiling)
+            self._ceiling.raise_to(batch.ceiling)
         refused = self._write_ahead(batch)
         if refused is None:
             refused = self._write_in_steps(batch, entries)
@@ -464,7 +443,7 @@ class StorePersistence:
                 reached("oracle.put_then_check", "I2")
                 applied = []
                 is_ours, is_unmoved = self._ahead.put_then_check(
-                    commit_entries(batch.commits), [proof, self._unmoved]
+                    commit_entries(batch.commits), [proof, self._ceiling.unmoved]
                 )
         except StorageUnavailable as error:
             # A broken connection, or a region that moves: the calls for one thing wait and repeat.
@@ -475,7 +454,7 @@ class StorePersistence:
             reached("oracle.deposed_behind_its_write", "I1")
             raise self._lease.lost()
         if not is_unmoved:
-            raise self._another_serves(self._find_ceiling())
+            raise self._ceiling.lost(self._ceiling.find())
         return frozenset(
             start_ts
             for (start_ts, _), was_applied in zip(batch.commits, applied, strict=False)
@@ -493,14 +472,14 @@ class StorePersistence:
     def _check_with_ceiling(self) -> None:
         """Check the lease, and at the same time that no instance of Omid's began without it."""
         reached("oracle.check_with_ceiling", "I2")
-        reading = self._reader.submit(self._find_ceiling)
+        reading = self._reader.submit(self._ceiling.find)
         try:
             self._lease.check()
         finally:
             wait((reading,))
         found = reading.result()
-        if (found.value if found else None) != self._ceiling:
-            raise self._another_serves(found)
+        if not self._ceiling.is_ours(found):
+            raise self._ceiling.lost(found)
 
     def _check_with_invalidations(self, batch: Batch[Ticket]) -> frozenset[int]:
         """Check the lease, and read at the same time which commits an invalidation forbade."""
@@ -521,46 +500,6 @@ class StorePersistence:
             start_ts
             for (start_ts, _), cells in found
             if any((cell.family, cell.qualifier) == INVALIDATION for cell in cells)
-        )
-
-    # -- the ceiling ---------------------------------------------------------------------------
-
-    @property
-    def _unmoved(self) -> Condition:
-        """That the ceiling is what this oracle wrote."""
-        return Condition(TIMESTAMP_TABLE, TIMESTAMP_CEILING_ROW, TIMESTAMP_CEILING, self._ceiling)
-
-    def _ceiling_mutation(self, ceiling: int) -> GuardedMutation:
-        put = Put(*TIMESTAMP_CEILING, self._ceiling_version, encode_long(ceiling))
-        mutation = RowMutation(TIMESTAMP_CEILING_ROW, puts=(put,))
-        return GuardedMutation(TIMESTAMP_TABLE, mutation, self._unmoved)
-
-    def _raise_ceiling(self, ceiling: int) -> None:
-        mutation = self._ceiling_mutation(ceiling).mutation
-        was_applied = self._store.check_and_mutate(
-            TIMESTAMP_TABLE,
-            TIMESTAMP_CEILING_ROW,
-            TIMESTAMP_CEILING,
-            self._ceiling,
-            mutation,
-            durable=True,
-        )
-        self._note_ceiling(ceiling, was_applied=was_applied)
-
-    def _note_ceiling(self, ceiling: int, *, was_applied: bool) -> None:
-        if not was_applied:
-            # Ours, if the answer to an earlier attempt was lost; else another oracle is at work.
-            found = self._find_ceiling()
-            if found is None or _ceiling_in(found) != ceiling:
-                raise self._another_serves(found)
-            reached("oracle.own_ceiling_found", "I1")
-        self._ceiling = encode_long(ceiling)
-
-    def _another_serves(self, found: Cell | None) -> LeaseLost:
-        ceiling = _ceiling_in(found) if found else 0
-        return LeaseLost(
-            f"the timestamp ceiling of {self._store.url} is {ceiling}, which this oracle did not "
-            "write: another oracle serves the same store"
         )
 
     # -- what Java reads -----------------------------------------------------------------------
@@ -584,10 +523,6 @@ class StorePersistence:
                 row[0].value if row else None,
                 RowMutation(LOW_WATERMARK_ROW, puts=(put,)),
             )
-
-
-def _ceiling_in(cell: Cell) -> Timestamp:
-    return decode_ceiling(cell.value)
 
 
 class NoPersistence:

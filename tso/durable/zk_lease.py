@@ -2,7 +2,8 @@
 
 Two rights in one.  The record in the store (`lease.py`) decides among oracles of ours, whichever
 way they were started, and the znode `tso-lease` between them and Omid's oracles, which know nothing
-of the record.  Whoever has both may answer; both are looked at after every batch, at the same time.
+of the record.  The oracle that has both may answer; both are looked at after every batch, at the
+same time.
 
 The znode is taken as Omid takes it: by writing over the version that was seen, once that version
 has stood still for a whole period.  Data is HOST:PORT for people to read; the version is what

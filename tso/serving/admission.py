@@ -1,16 +1,16 @@
 """Who may have a place at the server, of which there are as many as descriptors?
 
-Whoever has not shaken hands yet has proved nothing, so that those have few places of their own: who
-comes later takes that of the one that has been silent for longest, at the address that has the most
-of them.  The other places are shared by name, or by address where nobody shows a certificate: each
-share gets so many times as many as are left free, so that there is always room for another one.
-The last ones are kept for shares that were here before, and for operators.
+A connection that has not shaken hands yet has proved nothing, so that those have few places of
+their own: who comes later takes that of the one that has been silent for longest, at the address
+that has the most of them.  The other places are shared by name, or by address where no certificate
+is shown: each share gets so many times as many as are left free, so that there is always room for
+another one.  The last ones are kept for shares that were here before, and for operators.
 
 Who shakes hands with TLS makes the server sign, which takes as long as hundreds of requests, before
 anything is known of who that is.  So no turn of the loop does it for more than one, and addresses
 take turns.
 
-Pure counting; whoever must go is returned.
+Pure counting; the connection that must go is returned.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Places(Generic[C]):
 
 
 class FairTurns(Generic[C]):
-    """Who waits, and who is next: shares take turns, each with whoever of it has waited longest."""
+    """Who waits, and who is next: shares take turns, each with its longest waiting."""
 
     def __init__(self) -> None:
         """Begin with no connection that waits."""
@@ -111,7 +111,7 @@ class FairTurns(Generic[C]):
         self._waiting.setdefault(share, {})[one] = None
 
     def next(self) -> C | None:
-        """Return whose turn it is, who waits no longer; None if nobody does."""
+        """Return whose turn it is, who waits no longer; None if none waits."""
         if not self._waiting:
             return None
         share, waiting = self._waiting.popitem(last=False)

@@ -11,7 +11,6 @@ import logging
 import socket
 import ssl
 from collections.abc import Hashable
-from collections.abc import Set as AbstractSet
 from math import inf
 from typing import Final, Protocol, cast
 
@@ -25,6 +24,7 @@ from tso.core.heavy import HEAVY_BYTES
 from tso.serving.conversation import Conversation
 from tso.serving.log import log_event
 from tso.serving.tls import TLS_BYTE, ServerTls
+from tso.serving.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ _ALERT: Final = bytes.fromhex("15030100020246")
 
 
 class Host(Protocol):
-    """What a connection needs of the server: room, turns, and somebody who answers."""
+    """What a connection needs of the server: room, turns, and answers."""
 
     loop: asyncio.AbstractEventLoop
     capabilities: PeerCapabilities
@@ -67,17 +67,10 @@ class Host(Protocol):
     """What a client shows that brings cells; None: they are not written."""
     buffered_bytes: int
     """What unfinished requests of all connections take."""
-    turn_work: int
-    """How much work is done for a connection in this turn: ordinary requests, or the like."""
-    over: AbstractSet[int]
-    """Empty where no share is over its rate; else `defers` knows."""
+    turns: Turns[Connection]
+    """Which connection is served next, and how much of what it sent."""
     tls: ServerTls | None
     """How connections are made secure; None leaves them open."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether too many answers wait for a flush."""
-        ...
 
     def admit(self, connection: Connection) -> str | None:
         """Take in a connection, or say why not."""
@@ -96,7 +89,7 @@ class Host(Protocol):
         ...
 
     def make_room(self) -> None:
-        """Close whoever keeps the most, until unfinished requests fit."""
+        """Close the connection that keeps the most, until unfinished requests fit."""
         ...
 
     def run(
@@ -113,20 +106,8 @@ class Host(Protocol):
         """Put a client's questions to the machine."""
         ...
 
-    def defers(self, connection: Connection) -> bool:
-        """Say whether a client must wait for its share; then `take_turn` is called in time."""
-        ...
-
     def read_long(self, connection: Connection, frame: bytearray) -> None:
         """Read a heavy request slice by slice; then `Connection.end_long` is called."""
-        ...
-
-    def may_take_long(self, connection: Connection, size_bytes: int) -> bool:
-        """Say whether a heavy request may be served now; else `wait_for_turn` awaits its time."""
-        ...
-
-    def wait_for_turn(self, connection: Connection) -> None:
-        """Call `take_turn` after every other connection's turn, and when there is room."""
         ...
 
 
@@ -256,23 +237,23 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, data: bytes) -> None:
         """Serve what arrived, and what was left behind, as far as a turn goes."""
-        conversation, server = self._conversation, self._server
+        conversation, server, turns = self._conversation, self._server, self._server.turns
         if self._long_bytes:  # what is behind it waits for it
             conversation.add(data)
             self._count_kept()
             return
-        if server.over and server.defers(self):
+        if turns.over and turns.defers(self):
             conversation.add(data)
             self._count_kept()
             server.make_room()
             self._pause_reading()
             self._waits_for_turn = True
             return
-        left = server.turn_work
+        left = turns.work
         if conversation.may_run and not conversation.buffer:
             # Nearly always that is all, and nothing is copied.
             taken_bytes, request_count = server.run(self, conversation, data, left)
-            if taken_bytes == len(data) and not server.is_full:
+            if taken_bytes == len(data) and not turns.is_full:
                 return
             left -= max(request_count, taken_bytes // BYTES_OF_WORK)
             data = data[taken_bytes:]
@@ -289,10 +270,10 @@ class Connection(asyncio.Protocol):
             self._began_s = server.loop.time()
         self._count_kept()
         server.make_room()
-        if has_more or server.is_full:
+        if has_more or turns.is_full:
             self._pause_reading()
             self._waits_for_turn = True
-            server.wait_for_turn(self)
+            turns.wait(self)
 
     def _serve(self, left: int) -> bool:
         """Pass on whole requests: runs of ordinary ones as they are, others one by one.
@@ -321,7 +302,7 @@ class Connection(asyncio.Protocol):
                     continue
             kept_bytes = conversation.buffered_bytes
             if size_bytes := self._heavy_bytes:
-                if server.may_take_long(self, size_bytes):
+                if server.turns.may_take_long(self, size_bytes):
                     # Nothing behind it is served before it: the order of one client's requests
                     # is that of their answers.
                     frame = conversation.take_long()
@@ -376,7 +357,7 @@ class Connection(asyncio.Protocol):
         return self._conversation.encode(answer)
 
     def write(self, frames: bytes) -> None:
-        """Send answers, unless nobody is there any more."""
+        """Send answers, unless the client is gone."""
         if self._transport is None or self._is_closing:
             return
         if self._tls is not None:
@@ -418,7 +399,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_operator(self) -> bool:
-        """Say whether the client has every role, where not everybody has."""
+        """Say whether the client has every role, where not every client has."""
         return self._conversation.is_operator
 
     @property

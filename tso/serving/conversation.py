@@ -87,7 +87,7 @@ class _Phase(Enum):
 
 
 class Conversation:
-    """One client's conversation."""
+    """What one client sent, and what it may send next."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Conversation:
         self.share = 0
         """Whose share the client has a part of: its name's, or else its address's."""
         self.is_operator = False
-        """Whether the client has every role, where not everybody has."""
+        """Whether the client has every role, where not every client has."""
         self._whose = ""
         self._name: str | None = None
         self._roles: Role | None = None
@@ -225,7 +225,8 @@ class Conversation:
         """Give the next request away, its 4 bytes of length included; it must be there whole.
 
         Raises:
-            RemoteProtocolError: see `receive`; nobody who has not shaken hands sends a long one.
+            RemoteProtocolError: see `receive`; a client that has not shaken hands sends no long
+            one.
         """
         self._check_phase()
         frame = self._reader.take()
@@ -321,7 +322,7 @@ class Conversation:
 
 
 def share_of_address(address: str) -> int:
-    """Return whose share it is that somebody at an address has who shows no certificate."""
+    """Return whose share a client without a certificate has, by its address."""
     return share_number(_digest(_whose_address(address)))
 
 

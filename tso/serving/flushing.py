@@ -1,8 +1,8 @@
 """Make batches durable, one after another, beside the event loop.
 
-A store blocks whoever calls it, so one thread does nothing else.  A batch that the store did not
-take may have been written all the same: nothing can be done with it but to write it again, and
-until that is done nothing else is written.
+A store blocks the thread that calls it, so one thread does nothing else.  A batch that the store
+did not take may have been written all the same: nothing can be done with it but to write it again,
+and until that is done nothing else is written.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FlushThread:
                 outcome = work()
             except BaseException as error:  # noqa: BLE001  `then` ends the server with it
                 outcome = error
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and no answer waits
                 self._loop.call_soon_threadsafe(then, outcome)
 
         if not self._has_thread:
@@ -171,7 +171,7 @@ class Flusher(Generic[Ticket]):
         self._pause_s = FIRST_PAUSE_S
         try:
             self._tell_of(seconds)
-        except Exception as error:  # noqa: BLE001 - the loop would log it, and nobody be answered
+        except Exception as error:  # noqa: BLE001 - the loop would log it, and answer none
             self._then(error, now)
         else:
             self._then(result, now)

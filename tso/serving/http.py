@@ -1,16 +1,16 @@
 """Answer /metrics, /healthz, /livez and /readyz, for those who watch an oracle.  Off unless asked.
 
     /healthz   200 while this instance leads and its store takes what it decides
-    /readyz    the same, or it stands by and the store says who leads: it is of use to somebody
-    /livez     200 while anything is answered here at all: to end the process would help nobody
+    /readyz    the same, or it stands by and the store says who leads: it may take over
+    /livez     200 while anything is answered here at all: to end the process would mend nothing
 
 Two more pages name people, as JSON: /clients says how many connections each client has, and
 /transactions/START_TS which of those connected began one.
 
-Just enough HTTP for a scraper: one request a connection, bounded in size, time and number.  Whoever
+Just enough HTTP for a scraper: one request a connection, bounded in size, time and number.  Who
 comes takes the place of the one that has said nothing for longest, at the address that has the most
-of those, so that nobody can keep those out who ask whether the oracle is well; and the short pages
-wait for no /metrics, which is long.
+of those, so that no host can keep out the probes that ask whether the oracle is well; and the short
+pages wait for no /metrics, which is long.
 
 With TLS it is that of the clients' port, see `tls.py`: where clients show a certificate, whoever
 watches shows one that the same authority signed, whatever its role.
@@ -235,7 +235,7 @@ class HttpEndpoint:
         return name
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening; connections that are open stay so."""
         if self._server is not None:
             self._server.close()
 

@@ -1,11 +1,11 @@
 """The daemon's log: one event a line, as `omidpy/base/events.py` writes them.
 
 A daemon's log must not hold up what it tells about.  Lines are written by a thread of their own, so
-that a pipe that nobody reads stops the log and not the oracle; and what a hostile client makes us
+that a pipe that is not read stops the log and not the oracle; and what a hostile client makes us
 say is limited in rate, so that it fills no disk.  Lines that found no room are counted, and the
 next one that does is told how many they were.
 
-A line about somebody is also limited by whom it is about, and by its cause with that one, so that
+A line about a client is also limited by whom it is about, and by its cause with that one, so that
 who makes much noise hides no line about anybody else.  Where several together fill what all have,
 there is a reserve for lines that were not heard for long.
 """
@@ -48,7 +48,7 @@ MAX_KIND_COUNT: Final = 2048
 forgotten."""
 
 MAX_WAITING_LINES: Final = 1000
-"""Lines that wait for somebody to read those before them."""
+"""Lines that wait until those before them are read."""
 
 LAST_LINES_S: Final = 1.0
 """How long the end of the process waits for its last lines to be read."""
@@ -161,7 +161,7 @@ class _Limiter:
 
 
 class PatientHandler(logging.Handler):
-    """Hands lines to a thread that may wait for whoever reads them."""
+    """Hands lines to a thread that may wait for the pipe's reader."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Write to `stream`, at most so many lines a second of `clock`."""
@@ -209,7 +209,7 @@ class PatientHandler(logging.Handler):
     def _work(self) -> None:
         while True:
             line = self._lines.get()
-            with suppress(OSError, ValueError):  # whoever read it is gone
+            with suppress(OSError, ValueError):  # its reader is gone
                 self._write(line + "\n")
             self._lines.task_done()
 

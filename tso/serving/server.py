@@ -24,7 +24,6 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeVar, assert_never, cast
 
 from omidpy.base.clock import Clock
@@ -32,7 +31,6 @@ from omidpy.base.metrics import Metrics
 from omidpy.base.wakefulness import Wakefulness
 from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
-from tso.core.clients import NUMBER_BITS
 from tso.core.events import (
     Answer,
     Asked,
@@ -51,10 +49,8 @@ from tso.core.events import (
     Ticked,
     now_by,
 )
-from tso.core.heavy import HeavyTurns
 from tso.core.hoards import worst_of
 from tso.core.machine import Machine
-from tso.core.rates import WAIT_S
 from tso.durable.lease import AnyLease
 from tso.durable.persist import Persistence
 from tso.serving.admission import FairTurns, Places
@@ -64,6 +60,7 @@ from tso.serving.flushing import AnyFlushThread, Flusher, Queueing
 from tso.serving.log import log_event
 from tso.serving.slicing import Slicing
 from tso.serving.tls import ServerTls
+from tso.serving.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -83,31 +80,10 @@ MAX_UNSENT_BYTES_IN_ALL: Final = 64 * 1024 * 1024
 WATCH_PERIOD_S: Final = 1.0
 """How often clients are looked at."""
 
-MAX_TURN_WORK: Final = 1024
-"""Work for one connection in one turn, in ordinary requests; shared by those that sent more.
-
-What costs more than an ordinary request counts as several, so that a turn takes half a millisecond,
-or one, whatever was sent."""
-
-MIN_TURN_WORK: Final = 32
-"""The same for each of very many that sent more."""
-
 MAX_DECIDED_BYTES: Final = 64 * 1024
 """Bytes of requests that are decided in one turn of the loop before the first answers leave.
 
 They are those of several clients: what a turn of the loop brings is flushed together."""
-
-ASKS_S: Final = 1.0
-"""So long after a request a client counts as one that asks, and heavy requests leave it room."""
-
-LOADS_S: Final = 60.0
-"""So long after a heavy request of its own it does not: loaders do not wait for each other."""
-
-MAX_QUEUE_LENGTH: Final = 32_768
-"""Answers that wait for a flush; above it no socket is read from until half of them left."""
-
-MAX_GROUP_BYTES: Final = 32 * 1024 * 1024
-"""What the cells may take that wait for a flush, as they came; the same."""
 
 DRAIN_S: Final = 2.0
 """How long the last answers may take to leave their sockets."""
@@ -133,7 +109,7 @@ def _or_the_end(method: _M) -> _M:
     def call(server: OracleServer, *args: Any) -> None:
         try:
             method(server, *args)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody foresaw it
+        except Exception as error:  # noqa: BLE001 - whatever it is, it was not foreseen
             server.end(_broken_by(error))
 
     return cast("_M", call)
@@ -186,17 +162,15 @@ class OracleServer:
         self._connections: set[Connection] = set()
         self._clients: dict[int, set[Connection]] = {}
         self._last_left = asyncio.Event()
-        self._behind_count = 0
-        self.turn_work = MAX_TURN_WORK
-        """How much work is done for a connection in this turn."""
-        self._paused: list[Connection] = []
-        self._heavy: HeavyTurns[Connection] = HeavyTurns()
-        rates = machine.rates
-        self.over: AbstractSet[int] = frozenset() if rates is None else rates.over
-        self._deferred: dict[Connection, asyncio.TimerHandle | None] = {}
-        """Who waits because its share is in debt; None: it has waited."""
-        self._heavy_timer: asyncio.TimerHandle | None = None
         self._slicing = Slicing(machine, clock, soon=lambda: self.loop.call_soon(self._slice))
+        self.turns: Turns[Connection] = Turns(
+            machine,
+            self,
+            clock=clock,
+            metrics=metrics,
+            connections=self._connections,
+            is_sliced=self._slicing.__contains__,
+        )
         self._listener: asyncio.Server | None = None
         self._turn = Now(0, 0.0)
         self._asker: Connection | None = None
@@ -232,7 +206,7 @@ class OracleServer:
 
         Raises:
             LeaseLost: another instance answers now; every connection was closed.
-            BrokenInvariant: nobody foresaw what happened; the same, and so for what else a write
+            BrokenInvariant: what happened was not foreseen; the same, and so for what else a write
                 may raise.
         """
         await asyncio.shield(self._ended)
@@ -326,11 +300,9 @@ class OracleServer:
         """Drop a connection that is closed."""
         self._connections.discard(connection)
         self._places.leave(connection)
-        self._heavy.forget(connection)
+        self.turns.forget(connection)
         self._slicing.forget(connection)
         self._handshakes.forget(connection, connection.address_share)
-        if (waiting := self._deferred.pop(connection, None)) is not None:
-            waiting.cancel()
         if connection is self._asker:
             self._asker = None
         others = self._clients.get(connection.client, set())
@@ -471,81 +443,7 @@ class OracleServer:
             # time is read anew, as this thread may have slept since the turn began.
             self._turn = self._now()
         self._tell(Asked(self._turn, ()))
-        self._wake()
-
-    @property
-    def is_full(self) -> bool:
-        """Say whether too many answers wait for a flush."""
-        machine = self._machine
-        return machine.queue_length > MAX_QUEUE_LENGTH or machine.group_bytes > MAX_GROUP_BYTES
-
-    def wait_for_turn(self, connection: Connection) -> None:
-        """Give a connection its next turn: after everybody else's, and when there is room."""
-        if connection in self._slicing:
-            return
-        if connection in self._heavy:
-            self._watch_heavy()
-        elif self.is_full:
-            self._paused.append(connection)
-        else:
-            self._count_behind(1)
-            self.loop.call_soon(self._give_turn, connection)
-
-    @_or_the_end
-    def _give_turn(self, connection: Connection) -> None:
-        self._count_behind(-1)
-        connection.take_turn()
-
-    def _count_behind(self, change: int) -> None:
-        """Share the work of a turn among those that come again in the next one."""
-        self._behind_count += change
-        self.turn_work = max(MIN_TURN_WORK, MAX_TURN_WORK // (1 + self._behind_count))
-
-    def defers(self, connection: Connection) -> bool:
-        """Say whether a client must wait, since its share is over its rate: for a moment at most.
-
-        What it asks then is served, so that no client waits longer than it would; what would make a
-        great debt greater, the machine refuses.
-        """
-        if connection in self._deferred:
-            if self._deferred[connection] is not None:
-                return True
-            del self._deferred[connection]
-            return False
-        rates = self._machine.rates
-        if rates is None or not connection.client:
-            return False
-        debt_s = rates.debt_s(connection.client >> NUMBER_BITS, self._clock.monotonic_s())
-        if not debt_s:
-            return False
-        wait_s = min(debt_s, WAIT_S)
-        self._deferred[connection] = self.loop.call_later(wait_s, self._end_wait, connection)
-        self._metrics.count("tso.rates.deferred")
-        if debt_s > WAIT_S:
-            log_event(
-                logger,
-                logging.WARNING,
-                "over-its-rate",
-                about=connection.share,
-                peer=connection.peer,
-                debt_s=round(debt_s, 1),
-            )
-        return True
-
-    @_or_the_end
-    def _end_wait(self, connection: Connection) -> None:
-        self._deferred[connection] = None
-        connection.take_turn()
-
-    def may_take_long(self, connection: Connection, size_bytes: int) -> bool:
-        """Say whether a heavy request may be served now; else `wait_for_turn` awaits its time."""
-        now_s = self._clock.monotonic_s()
-        others_ask = any(
-            now_s - other.asked_s < ASKS_S and now_s - self._heavy.last_s(other) > LOADS_S
-            for other in self._connections
-            if other is not connection
-        )
-        return self._heavy.may_go(connection, size_bytes, now_s, others_ask=others_ask)
+        self.turns.wake()
 
     def read_long(self, connection: Connection, frame: bytearray) -> None:
         """Read a heavy request slice by slice; then `Connection.end_long` is called."""
@@ -556,21 +454,24 @@ class OracleServer:
         if not self._ended.done():
             self._slicing.go_on()
 
-    def _watch_heavy(self) -> None:
-        """Come back when the next heavy request is due."""
-        due_s = self._heavy.due_s
-        if due_s is not None and self._heavy_timer is None and not self._ended.done():
-            left_s = max(0.0, due_s - self._clock.monotonic_s())
-            self._heavy_timer = self.loop.call_later(left_s, self._let_heavy_go)
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is answered any more."""
+        return self._ended.done()
+
+    def soon(self, callback: Callable[..., None], *args: Any) -> object:
+        """Call back in the next turn of the loop; a failure there ends the server."""
+        return self.loop.call_soon(self._call, callback, *args)
+
+    def later(
+        self, delay_s: float, callback: Callable[..., None], *args: Any
+    ) -> asyncio.TimerHandle:
+        """Call back after a while; a failure there ends the server."""
+        return self.loop.call_later(delay_s, self._call, callback, *args)
 
     @_or_the_end
-    def _let_heavy_go(self) -> None:
-        """Give one that waits with a heavy request its turn, if it is time: one in a turn."""
-        self._heavy_timer = None
-        connection = self._heavy.next(self._clock.monotonic_s())
-        if connection is not None:
-            self.wait_for_turn(connection)
-        self._watch_heavy()
+    def _call(self, callback: Callable[..., None], *args: Any) -> None:
+        callback(*args)
 
     # -- events and effects --------------------------------------------------------------------
 
@@ -634,21 +535,9 @@ class OracleServer:
             self.end(outcome)
             return
         self._tell(Flushed(now or self._now(), outcome))
-        self._wake()
+        self.turns.wake()
         if not self._machine.is_filled:  # a commit that was looked up was long
             self._slicing.come_soon()
-
-    def _wake(self) -> None:
-        """Give turns again to those that waited for room, once there is plenty."""
-        machine = self._machine
-        has_plenty = (
-            machine.queue_length <= MAX_QUEUE_LENGTH // 2
-            and machine.group_bytes <= MAX_GROUP_BYTES // 2
-        )
-        if self._paused and has_plenty:
-            paused, self._paused = self._paused, []
-            for connection in paused:
-                self.wait_for_turn(connection)
 
     # -- time ----------------------------------------------------------------------------------
 

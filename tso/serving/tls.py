@@ -1,6 +1,6 @@
 """TLS of `tso-server`: its certificate, whom it trusts, and what each of them may ask.
 
-Without an authority for clients everybody may connect and ask everything, as with Omid's own
+Without an authority for clients every client may connect and ask everything, as with Omid's own
 oracle.  With one, a client shows a certificate, and the name in it is who the client is, see
 `TlsStream.peer_name`: a file of roles says what that name may ask, and what one name began no other
 can commit.
@@ -71,7 +71,7 @@ class ServerTls:
         return self._roles.get(name or "", self._roles.get(ANY_NAME, Role.NONE))
 
     def is_operator(self, name: str) -> bool:
-        """Say whether a name has every role, where not everybody has."""
+        """Say whether a name has every role, where not every client has."""
         return self._roles is not None and self.roles(name) == ALL_ROLES
 
     def reload(self) -> bool:

@@ -4,8 +4,8 @@ An exception may come there, and then the block has ended and nothing of what it
 its end is done.  What it had set up for others to find would stay for ever.
 
 A `with` statement looks `__exit__` up when it begins, and keeps what it got until it has ended,
-however it ends; nobody else keeps it.  So where each statement gets an object of its own, the life
-of that object is the block's.
+however it ends; no other object keeps it.  So where each statement gets an object of its own, the
+life of that object is the block's.
 """
 
 from __future__ import annotations

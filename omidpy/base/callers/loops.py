@@ -2,7 +2,7 @@
 
 An `__exit__` that swallows an error, so that its loop may try again, is called alike whether the
 block ran to its end or was left by `return` or `break`.  In the latter case the loop does not go
-on, nobody tries again, and nobody hears of the error.
+on, no attempt follows, and no caller hears of the error.
 
 So the code behind the block is followed, instruction by instruction: the loop goes on if each way
 through it leads back to the loop's head, and to nowhere else.  This is a proof or nothing: what is
@@ -30,7 +30,7 @@ from weakref import ReferenceType, ref
 T = TypeVar("T")
 
 FALSE_AFTER_REFUSAL: Final = "succeeded"
-"""An attribute of whoever swallows an error: false from then on."""
+"""An attribute of an object that swallows an error: false from then on."""
 TRUE_AFTER_REFUSAL: Final = "error"
 """Another one: the error, which is no None."""
 
@@ -178,7 +178,7 @@ class _Flow:
             at = todo.pop()
             if at == head:
                 continue
-            # Whoever comes by here begins the loop anew, with another iterator.
+            # The program that comes by here begins the loop anew, with another iterator.
             if at == before or (successors := self._successors(at, variable)) is None:
                 return False
             if not successors:
@@ -215,7 +215,7 @@ class _Flow:
         return follows
 
     def _is_yield(self, at: int) -> bool:
-        """Say whether somebody else may go on from here and never come back."""
+        """Say whether another caller may go on from here and never come back."""
         if self._all[at].opname != "YIELD_VALUE":
             return False
         # A function that can be resumed does not end here.

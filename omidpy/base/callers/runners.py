@@ -3,7 +3,7 @@
 A context variable is no answer: threads and tasks are handed copies of their maker's, and go on
 beside it.  Nor is the number of a thread, which another one gets once it has ended.
 
-It imports nothing of asyncio, so that nobody pays for that who has no tasks.
+It imports nothing of asyncio, so that programs without tasks do not pay for it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Runner:
 
     @property
     def is_this_thread(self) -> bool:
-        """Whether whoever looks is in the same thread."""
+        """Whether the caller is in the same thread."""
         return self._thread() is _local.thread
 
     @property
     def is_current(self) -> bool:
-        """Whether whoever looks is the same thread, and the same task of it."""
+        """Whether the caller is the same thread, and the same task of it."""
         task = None if self._task is None else self._task()
         return (
             self.is_this_thread

@@ -1,7 +1,7 @@
 """What may a table ask of every compaction?  Priority, retention, schedule, limits, as attributes.
 
-Pure.  Words become attributes where somebody sets them, with an error for bad ones; attributes
-become settings where a run reads them, with a complaint, since somebody may have set them by the
+Pure.  Words become attributes where a person sets them, with an error for bad ones; attributes
+become settings where a run reads them, with a complaint, since an operator may have set them by the
 HBase shell.  What cannot be read errs on the side of keeping, and of doing the work.
 """
 
@@ -24,7 +24,7 @@ class TableSettings(NamedTuple):
 
     priority: int = 0
     retention_s: float = 0.0
-    """At least so long; infinite where nobody can read how long."""
+    """At least so long; infinite where how long cannot be read."""
     every_s: float = 0.0
     """0: it is passed over by every run."""
     max_rows_per_s: float | None = None

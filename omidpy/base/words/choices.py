@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 
     @property
     def absent(self) -> Any:
-        """What it is if nobody asks."""
+        """What it is unless it is asked for."""
         if self.metavar is None:
             return False
         return [] if self.is_many else self.default
@@ -47,7 +47,7 @@ def words_of(choices: Iterable[Choice], given: Mapping[str, Any]) -> dict[str, A
     """Return the words of every choice by its key: what was given, and what its absence is.
 
     Raises:
-        TypeError: something was given that nobody may ask.
+        TypeError: something was given that may not be asked.
     """
     words = {one.key: one.absent for one in choices}
     if unknown := given.keys() - words.keys():

@@ -24,7 +24,7 @@ def duration_ms(text: str) -> float | None:
 
 
 def seconds_in(text: str, *, name: str, may_be_zero: bool = False) -> float:
-    """Return the seconds in a duration that somebody was asked for.
+    """Return the seconds in a duration that a person was asked for.
 
     Args:
         text: What was answered.

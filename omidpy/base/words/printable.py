@@ -1,4 +1,4 @@
-"""Text for a terminal or a log, from whoever wrote the store or speaks on a socket.
+"""Text for a terminal or a log, from any writer of the store or speaker on a socket.
 
 A name in a hostile store may hold what moves the cursor, rewrites lines above, or turns the reading
 direction round.  Whatever a person could not read as itself is shown as an escape.

@@ -217,7 +217,7 @@ def show(
 
 
 def _stated(text: str) -> tuple[str, int]:
-    """Split FACT=NUMBER."""
+    """Return the fact and the number that `--set FACT=NUMBER` names."""
     name, _, number = text.partition("=")
     if not name or not (number.isascii() and number.isdecimal()):
         raise UsageError(f"--set {text!r}: expected FACT=NUMBER, as in --set ceiling=1700000000")

@@ -2,7 +2,7 @@
 
 Jobs need two conditions of a store: that nothing is written over, and that a head takes the place
 of the one that was read.  A store that knows the second one not may refuse it, which a job notices
-and says, or take no notice of it, which nobody sees who does not try: so it is tried here, on an
+and says, or take no notice of it, which is not seen without a try: so it is tried here, on an
 object of its own below `_omidpy/`, which is removed again.
 
     requests: 6 for the conditions, 2 for the head and what it lists, and what `others` costs

@@ -2,7 +2,7 @@
 
 Rows of `OMIDPY_PUBLISHED`, where <destination> is `s3://BUCKET/FOLDER`:
 
-    <destination> 00 h                      written by whoever replaces or found nothing
+    <destination> 00 h                      written by who replaces or found nothing
     <destination> 00 p <job> 00 <number>    the files of one publication, in portions
 
 and the files of a job lie below the destination, where readers of folders do not look:
@@ -10,7 +10,8 @@ and the files of a job lie below the destination, where readers of folders do no
     FOLDER/_omidpy/published/<owner>/<job>/<path>
 
 <owner> tells this table from those of other stores that publish to the same destination, and <job>
-holds the start timestamp of its transaction.  So whoever finds a file knows whom to ask about it.
+holds the start timestamp of its transaction.  So who finds a file knows which transaction to ask
+about.
 
     P1 (named)   a file is part of a destination, for a snapshot, if and only if a cell that the
                  snapshot sees names it; the file is durable before the cell is written
@@ -99,7 +100,7 @@ def prefix(folder: Folder) -> bytes:
 
 
 def head_row(folder: Folder) -> bytes:
-    """Return the row that whoever must be alone writes."""
+    """Return the row that a job which must be alone writes."""
     return prefix(folder) + _HEAD
 
 

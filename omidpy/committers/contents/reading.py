@@ -3,8 +3,8 @@
     omidpy.committers.published("s3://bucket/folder").table()
 
 A folder shows files one after the other while a job publishes, and those of a driver that died in
-the middle, for as long as nobody ends its plan.  Its head has them all from one instant on, or none
-(C12).  What it does not know is what other tools have written there: `others` does.
+the middle, for as long as its plan is not ended.  Its head has them all from one instant on, or
+none (C12).  What it does not know is what other tools have written there: `others` does.
 
     requests: 1 read, and 1 for each list that the head names; without a head 1 listing for each
               1,000 keys, 1 of plans, and 1 read
@@ -42,7 +42,7 @@ def published(destination: str, **options: Any) -> PublishedState:
         Files of committed jobs alone, and all of those; none where no job was committed.
 
     Raises:
-        CommitterError: Nobody knows, since another tool has written what is there, or an omidpy
+        CommitterError: It is not known, since another tool has written what is there, or an omidpy
             that did not list files.
         UsageError: The address or an option is wrong.
     """

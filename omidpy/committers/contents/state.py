@@ -1,7 +1,7 @@
 """What is published to a destination, as a snapshot sees it or a job left it, and how is it read?
 
 The list of files of a snapshot never changes.  The files stay for as long as snapshots of
-that age can be read: `tm.hold` keeps both for somebody who reads for long.
+that age can be read: `tm.hold` keeps both for those who read for long.
 
 That of a destination whose jobs are decided in a head is of its last commit (`reading.py`).  Its
 files stay until a job replaces them.
@@ -63,7 +63,7 @@ class Files:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[PublishedFile]:
-        """Yield the files."""
+        """Yield the files, by their addresses."""
         return iter(self.files)
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class Files:
         """Return the Parquet files as a dataset of pyarrow, with columns of partitions.
 
         Raises:
-            UsageError: there is none, so that nobody knows the columns.
+            UsageError: there is none, so that the columns are not known.
         """
         try:
             import pyarrow.dataset as ds  # noqa: PLC0415 - an extra

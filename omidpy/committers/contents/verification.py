@@ -24,7 +24,7 @@ class Verified:
     files: int = 0
     bytes: int = 0
     rows: int | None = None
-    """Counted in the files; None if nobody asked."""
+    """Counted in the files; None if that was not asked."""
     missing: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
     """Files that are others than the job's, each with what differs."""

@@ -167,7 +167,8 @@ class FileOutputCommitter(Committer):
         self.app_attempt = app_attempt
         is_first = algorithm_version == 1
         # A task of version 1 moves a folder of its own, to a name of its own (F1).  One of version
-        # 2 looks what is at its files' places, and then moves them there: nobody may come between.
+        # 2 looks what is at its files' places, and then moves them there: no other job may come
+        # between.
         self.commits_tasks_at_once = is_first
         self.capabilities = Capabilities(
             abortable_jobs=is_first,
@@ -318,7 +319,7 @@ class FileOutputCommitter(Committer):
             for path in self.tree.files(TEMPORARY):
                 if self._names_job(path):
                     self.tree.delete_file(path)
-            # Another job's folders, and files that nobody knows, stay.
+            # Another job's folders, and files that are not known, stay.
             folders = self.tree.folders(TEMPORARY, is_deep=True)
             if all(map(_is_frame, folders)) and not self.tree.files(TEMPORARY):
                 self.tree.delete_folder(TEMPORARY)
@@ -433,7 +434,7 @@ class FileOutputCommitter(Committer):
         try:
             said = success.decode(data or b"", f"{self.tree.url}/{SUCCESS}")
         except CommitterError:
-            return False  # of whoever wrote it
+            return False  # of its writer
         return bool(said.get("jobId") == self.job_id)
 
     def _committed(self) -> list[_Committed]:

@@ -1,4 +1,4 @@
-"""What have jobs left?  Uploads that nobody completed, and plans that nobody ended.
+"""What have jobs left?  Uploads that were not completed, and plans that were not ended.
 
 An upload that a plan speaks of belongs to a job that has begun to commit: to abort it would leave
 the job half visible until it is taken back, so that it is kept, and the plan is named.
@@ -40,7 +40,7 @@ class Aborted:
 
     aborted: tuple[Upload, ...]
     gone: tuple[Upload, ...]
-    """Completed or aborted by somebody else meanwhile."""
+    """Completed or aborted by another process meanwhile."""
     planned: tuple[tuple[Upload, str], ...]
     """Kept, each with the address of the plan that speaks of it."""
     hit: tuple[tuple[Upload, str], ...] = ()
@@ -89,7 +89,7 @@ def abort(
 
 
 def _planned(store: ObjectStore, folder: Folder) -> dict[tuple[str, str], str]:
-    """Return of which uploads somebody speaks, each with the address of who does."""
+    """Return of which uploads a plan or a file speaks, each with the address of that."""
     planned = {
         (one.key, one.upload_id): plan.address
         for plan in plans_about(store, folder)
@@ -118,7 +118,7 @@ def plans_about(store: ObjectStore, folder: Folder) -> list[Plan]:
     """Return the plans that may speak of uploads in a folder: below it, and beside it further up.
 
     Raises:
-        CommitterError: One cannot be understood, so that nobody knows of what it speaks.
+        CommitterError: One cannot be understood, so that it is not known of what it speaks.
     """
     addresses = plan_addresses(store, folder)
     parts = folder.prefix.split("/")[:-1]

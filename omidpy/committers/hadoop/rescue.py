@@ -8,9 +8,9 @@ the files of every task that was committed, and from then on is a job like any o
     C7 (nothing-guessed)  no plan is made of a folder that has a file about files which cannot be
                           understood, or which speaks of another job, bucket or destination
 
-What nobody can know is how many tasks the job had.  A task that was begun and not committed says
-that the job was not ready, and it is refused; for the rest, whoever resumes it knows, or rolls it
-back.  A job of ours that has no plan had not decided, and can only be rolled back.
+What cannot be known is how many tasks the job had.  A task that was begun and not committed says
+that the job was not ready, and it is refused; for the rest, the operator that resumes it knows, or
+rolls it back.  A job of ours that has no plan had not decided, and can only be rolled back.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def committed_uploads(store: ObjectStore, folder: Folder) -> Iterator[tuple[str,
     A job that died in the middle of its commit would be half visible for ever without them.
 
     Raises:
-        CommitterError: A file about files cannot be understood: nobody knows of what it speaks.
+        CommitterError: A file about files cannot be understood: it is not known of what it speaks.
     """
     for address in magic_folders(store, folder):
         at = parse_folder(address)

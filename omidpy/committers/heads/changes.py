@@ -25,7 +25,7 @@ class ListedFile(msgspec.Struct, frozen=True, array_like=True):
     length: int
     """Bytes."""
     rows: int | None = None
-    """None where nobody counted."""
+    """None where they were not counted."""
     etag: str = ""
     """The tag of its bytes on a store whose tags are hashes; empty if that is unknown."""
 

@@ -63,7 +63,7 @@ class Foreign(CommitterError):
 
 
 def outcome_of(store: ObjectStore, plan: Plan) -> Entry | None:
-    """Return how a run has ended; None if it has not, or nobody remembers; 1 request."""
+    """Return how a run has ended; None if it has not, or that is forgotten; 1 request."""
     return read(store, plan.folder).head.of(plan.job_id, plan.run, plan.created_ms)
 
 
@@ -88,7 +88,7 @@ def commit(store: ObjectStore, plan: Plan, seen: Seen | None = None) -> Decision
     Raises:
         Decided: It was decided otherwise.
         Foreign: Others were committed, and the job would have to come before them.
-        CommitterError: The store failed, and nobody knows; deciding once more finds out.
+        CommitterError: The store failed, and the outcome is unknown; deciding once more finds out.
     """
     return _decide(store, plan, "committed", seen)
 
@@ -189,7 +189,7 @@ def _check_plan(store: ObjectStore, plan: Plan) -> None:
 
 
 def lost_already(store: ObjectStore, plan: Plan, head: Head) -> Foreign | None:
-    """Say why a run can only be refused, before it touches a file; None where nobody knows.
+    """Say why a run can only be refused, before it touches a file; None where that is not known.
 
     This tells earlier what the decision would find.  Of a run that is decided, or may have been and
     is forgotten, it says nothing: that is for the decision.

@@ -4,10 +4,10 @@
 
 Readers of Delta (Spark, DuckDB, Trino, pandas) see what the log says, and so the whole job or
 nothing of it.  The job is decided before, in its destination's head, and its plan stays until the
-log has it; so whoever resumes the plan of a dead driver ends this step, too.
+log has it; so a process that resumes the plan of a dead driver ends this step, too.
 
     T1 (logged-once)    the commit names the run of the job as a transaction of an application, and
-                        whoever finds that in the log adds nothing
+                        who finds that in the log adds nothing
     T2 (in-order)       jobs are in the log in the order of the head: who commits looks first for
                         jobs before it that have a plan and are not in the log, and commits those
     T3 (as-seen)        a commit is of exactly the version that was looked at, or is refused, and
@@ -174,7 +174,7 @@ def _commit(deltalake: Any, store: ObjectStore, plan: Plan, log: _Log) -> bool:
             return True
         there = {one.name for one in log.table.schema().fields}
         if more := [one for one in schema.fields if one.name not in there]:
-            # A version of its own: columns that are null everywhere change what nobody reads.
+            # A version of its own: columns that are null everywhere change what is not read.
             log.table.alter.add_columns(more)
             return False
         removes = [

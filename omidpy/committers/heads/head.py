@@ -8,14 +8,14 @@ again.  The order of commits is the order in which heads were written: each comm
 epoch, and a job that must not come after another, or is to remove what others have written, knows
 from the head that it saw which those are.
 
-    C9 (one-decision)   the outcome of a run is written once, and whoever would decide otherwise
+    C9 (one-decision)   the outcome of a run is written once, and who would decide otherwise
                         reads it first
     C10 (in-order)      a commit that refuses or replaces others decides about exactly the jobs that
                         were committed before it
     C11 (remembered)    the outcome of a run is kept while its plan is there; a run that is older
                         than what was forgotten is asked for its plan before it may be decided
 
-Files about a job that nobody has heard of for long are forgotten, KEPT runs at least are not.
+Files about a job that showed no life for long are forgotten, KEPT runs at least are not.
 
 Which files the commits have left is in the head, too (`listing.py`).
 
@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     job: str
     run: str
-    """Empty where nobody knows: its driver wrote no plan."""
+    """Empty where it is not known: its driver wrote no plan."""
     outcome: Outcome
     epoch: int
     """Of a commit: its place in the order; of what was rolled back, that of the commit before."""
@@ -91,7 +91,7 @@ class Head:
     recent: Change = field(default_factory=Change)
     """What the commits since have changed."""
     unlisted: int = 0
-    """The last commit whose files nobody has listed; 0 if all are."""
+    """The last commit whose files are not listed; 0 if all are."""
 
     def of(self, job_id: str, run: str, created_ms: int) -> Entry | None:
         """Return the outcome of a run; None if it has none, or it was forgotten."""

@@ -18,9 +18,9 @@ often as what is there doubles.
               removed by 1, and those lists read that become one
     to read:  1 for the head, and 1 for each list
 
-A list that nobody names any more is of a commit that lost its place to another, or of a dead
-driver.  It is listed *before* the head is replaced and removed afterwards: whoever had written it
-by then had seen a head of before, and what it would write now is refused.
+A list that no head names any more is of a commit that lost its place to another, or of a dead
+driver.  It is listed *before* the head is replaced and removed afterwards: the driver that had
+written it by then had seen a head of before, and what it would write now is refused.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def change_of(plan: Plan) -> Change:
     files = tuple(
         ListedFile(plan.folder.below(one.key), one.length, one.rows, one.etag) for one in plan.files
     )
-    # What a job found empty, and what nobody has written since, has nothing of before either.
+    # What a job found empty, and what was not written since, has nothing of before either.
     if plan.replaces == "folder" or plan.is_sole:
         return Change((EVERYTHING,), files)
     if plan.replaces == "partitions" or plan.is_sole_in_partitions:
@@ -110,13 +110,13 @@ def files_if_newest(
     """Return the files of a destination whose head was read; None: it has another head by now.
 
     Raises:
-        Gone: A list is not there that the newest head names: somebody has removed it.
+        Gone: A list is not there that the newest head names: it was removed.
         CommitterError: A list cannot be understood, or the store failed.
     """
     try:
         return files_of(store, folder, seen.head)
     except Gone:
-        # Whoever replaced the head has removed a list that it does not name any more.
+        # The job that replaced the head has removed a list that it does not name any more.
         if looking.read(store, folder).etag == seen.etag:
             raise
         return None

@@ -3,9 +3,9 @@
     DEST/_omidpy/<job>/plan.json
 
 Everything that a job's commit does is in it: the uploads to complete and the bytes of small files,
-the files of before to remove, what `_SUCCESS` will say.  Whoever finds it can finish the job or
-take it back, knowing nothing else; while it is not written, nothing of the job is visible.  It goes
-when the job is finished.
+the files of before to remove, what `_SUCCESS` will say.  A process that finds it can finish the job
+or take it back, knowing nothing else; while it is not written, nothing of the job is visible.  It
+goes when the job is finished.
 
     C1 (plan-first)  no file of a job is completed before its plan is durable
 

@@ -1,7 +1,7 @@
 """Is a job still its driver's to publish?  A process that stood still looks before it goes on.
 
 While a process is stopped, another may have finished its job, and a third replaced it: a small file
-that is written then is there again, and nobody knows of it.  No condition on a key makes the store
+that is written then is there again, and no plan names it.  No condition on a key makes the store
 refuse it, since the key is free.  So who notices that time has passed asks for the plan, which is
 gone where the job has ended, before the next file is touched.
 
@@ -58,12 +58,12 @@ class Standing:
         self._is_sure = True
 
     def has_stood_still(self) -> bool:
-        """Say whether somebody has to look before the next step; no request."""
+        """Say whether a thread has to look before the next step; no request."""
         return not within(self._lock, self._is_still_sure)
 
     def _is_still_sure(self) -> bool:
         now_s = self._clock()
-        # Until somebody has looked, each of the threads that write must.
+        # Until one of them has looked, each of the threads that write must.
         self._is_sure = self._is_sure and now_s - self._last_s < STILL_S
         self._last_s = now_s
         return self._is_sure

@@ -41,7 +41,7 @@ def endpoint_of(options: StoreOptions) -> str | None:
 
 
 def is_amazons(client: Any) -> bool:
-    """Say whether a client asks Amazon's own store, whoever has named it: a profile may, too."""
+    """Say whether a client asks Amazon's own store, wherever it is named: a profile may, too."""
     return (urlsplit(client.meta.endpoint_url).hostname or "").endswith(_AMAZONS)
 
 

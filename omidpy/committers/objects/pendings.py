@@ -4,10 +4,11 @@
     DEST/__magic_job-<job>/job-<job>/<run>/<task>.pendingset
 
 A `.pending` is one upload of an attempt at a task; a `.pendingset` has those of a task that was
-committed.  Fields that nobody here needs are written as Hadoop writes them, and ignored when read.
+committed.  Fields that are not needed here are written as Hadoop writes them, and ignored when
+read.
 
-What is read here a stranger may have written: whoever acts on it asks first whether its keys are
-below the destination.
+What is read here a stranger may have written: a caller that acts on it asks first whether its keys
+are below the destination.
 
 Source: hadoop-aws 3.5.0; its SinglePendingCommit is version 2, its PendingSet version 3.
 """
@@ -34,7 +35,7 @@ BASE: Final = "__base"
 _COMMIT_VERSION: Final = 2
 _SET_VERSION: Final = 3
 _MARK: Final = "omidpy"
-"""In `extraData`, which is for whoever wants to say more: a plan decides about this job."""
+"""In `extraData`, which is for jobs that say more: a plan decides about this job."""
 _TRACKER: Final = "omidpy_0000_m"
 _ATTEMPT: Final = re.compile(r"attempt_(.+)_[0-9]+")
 _NO_STATISTICS: Final[dict[str, dict[str, int]]] = {

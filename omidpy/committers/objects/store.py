@@ -87,7 +87,7 @@ class ObjectStore:
         self.id = uuid.uuid4().hex
         """Of this object in this process: a copy has another."""
         self.has_lost_upload = False
-        """Whether an upload may have been begun whose id nobody was told."""
+        """Whether an upload may have been begun whose id no caller was told."""
         self.origin = self.id
         """Of what this is a copy of."""
         self._lock = threading.Lock()
@@ -130,7 +130,7 @@ class ObjectStore:
 
     @property
     def background(self) -> ThreadPoolExecutor:
-        """Threads for requests that nobody waits for yet."""
+        """Threads for requests that no caller waits for yet."""
         return within(self._lock, self._with_threads)
 
     def _with_threads(self) -> ThreadPoolExecutor:
@@ -396,8 +396,8 @@ class ObjectStore:
     def occupied(self, folder: Folder) -> str | None:
         """Return the key of a file that makes a folder no empty one; None if it is empty.
 
-        A file of the folder's own name counts: no folder can be there, to whoever reads paths.
-        A folder that is there costs 1 request more, for its first key.
+        A file of the folder's own name counts: no folder can be there, to readers of paths.  A
+        folder that is there costs 1 request more, for its first key.
         """
         file = folder.prefix.rstrip("/")
         for answer in self._pages(folder.bucket, Prefix=file, Delimiter="/"):

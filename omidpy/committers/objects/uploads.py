@@ -72,11 +72,11 @@ class Sender:
         self._lock = threading.Lock()
 
     def end(self) -> None:
-        """Begin no upload any more: a thread that writes on would leave it to nobody (C6)."""
+        """Begin no upload any more: a thread that writes on would leave one that none ends (C6)."""
         within(self._lock, self._end)
 
     def begin(self, work: Callable[[], str]) -> Future[str]:
-        """Begin an upload; whoever ends the attempt afterwards finds it.
+        """Begin an upload; what ends the attempt afterwards finds it.
 
         Raises:
             CommitterError: The attempt was ended before.

@@ -4,8 +4,8 @@
     some partitions of it;  the driver goes on
 
 Nothing in the store refuses what such a driver does then: the names that it writes are free again.
-So whoever finds its job decided already, or notices that time has passed, asks the destination's
-head what is published now, before it does anything more:
+So a driver that finds its job decided already, or notices that time has passed, asks the
+destination's head what is published now, before it does anything more:
 
     its files that are not published are removed, by who may have written them again
     `_SUCCESS` stays, if that of a later commit is there
@@ -74,7 +74,7 @@ def after_another(store: ObjectStore, plan: Plan, error: CommitterError) -> None
     """Return if another process has committed the job that this one could not finish.
 
     Raises:
-        CommitterError: It was rolled back, or nobody remembers; what this process did since is
+        CommitterError: It was rolled back, or that is forgotten; what this process did since is
             taken back.
     """
     entry = deciding.outcome_of(store, plan)
@@ -93,7 +93,7 @@ def after_another(store: ObjectStore, plan: Plan, error: CommitterError) -> None
 def decided_meanwhile(store: ObjectStore, plan: Plan) -> Decided | None:
     """Say whether files could not be completed because another process has ended the job.
 
-    None if it has not, or nobody knows.
+    None if it has not, or that is not known.
     """
     try:
         entry = deciding.outcome_of(store, plan)

@@ -34,7 +34,7 @@ _One = TypeVar("_One")
 
 
 def unobserved(_done: int, _total: int) -> None:
-    """Report no progress."""
+    """Tell no one of a file that is complete."""
 
 
 def complete(store: ObjectStore, plan: Plan, one: PendingFile, standing: Standing) -> None:
@@ -98,8 +98,8 @@ def _put(store: ObjectStore, plan: Plan, one: PendingFile, data: bytes) -> tuple
         try:
             return send(is_new=not there, expected_etag=there)
         except (Occupied, Gone):
-            # Somebody else has written or removed it.  It is looked at before the head: while the
-            # job is not decided nobody can have replaced what it was to write.
+            # Another process has written or removed it.  It is looked at before the head: while the
+            # job is not decided, no other can have replaced what it was to write.
             found = store.head(plan.folder.bucket, one.key)
             if found is not None and is_own(found, one, plan):
                 return found.etag, False
@@ -122,7 +122,7 @@ def undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
             return
         if was_there or found is not None:
             return
-        # Neither upload nor file: one of the two answers may be wrong, and nobody looks later.
+        # Neither upload nor file: one of the two answers may be wrong, and no step looks later.
 
 
 def is_own(found: Head, one: PendingFile, plan: Plan) -> bool:

@@ -6,8 +6,8 @@
     take back  decide -> plan says so -> abort or remove every file -> no plan
 
 What is decided stands in the destination's head (`heads/deciding.py`), and is read before any step
-of the other direction: a job that is committed is finished by whoever finds its plan, and no other
-way.
+of the other direction: a job that is committed is finished by a process that finds its plan, and in
+no other way.
 
 Each step may be done again, by another process, after any of them was cut short: a completion whose
 answer was lost finds its own object, recognised by its length and by the job and run that its
@@ -153,25 +153,32 @@ def publish(
     at_first = seen or _first_look(store, plan, is_resumed=is_resumed)
     was_there = is_resumed and _is_committed(store, plan, at_first)
     kept = standing or Standing(store, plan)
-    looks = [] if at_first is None or is_resumed else [at_first]
-    # A store that keeps conditions refuses to replace a head that is another one by then, however
-    # long ago it was read; of others nobody knows, and there it is read at the last moment.
-    beside = None
-    if not looks and not is_resumed and store.is_strict:
-        beside = lambda: looks.append(read(store, plan.folder))  # noqa: E731 - of one place
+    replaced = None if is_resumed else at_first  # the head that the commit takes the place of
+
+    def look_beside() -> None:
+        nonlocal replaced
+        replaced = read(store, plan.folder)
+
     lost = None
     if at_first is not None and not was_there:
         lost = deciding.lost_already(store, plan, at_first.head)
     if lost is not None:
         failures: list[CommitterError] = [lost]
     else:
-        files = () if was_there else plan.files
+        # A store that keeps conditions refuses to replace a head that is another one by then,
+        # however long ago it was read, so that it may be read beside the files; of other stores
+        # that is not known, and there `commit` reads it at the last moment.
+        may_look = replaced is None and not is_resumed and store.is_strict
         failures = each(
-            store, files, lambda one: complete(store, plan, one, kept), progress, beside=beside
+            store,
+            () if was_there else plan.files,
+            lambda one: complete(store, plan, one, kept),
+            progress,
+            beside=look_beside if may_look else None,
         )
     if not failures and not was_there:
         try:
-            decision = deciding.commit(store, plan, next(iter(looks), None))
+            decision = deciding.commit(store, plan, replaced)
             plan, was_there = decision.plan, decision.was_there
         except CommitterError as error:
             failures = [error]
@@ -276,7 +283,7 @@ def take_back(
     # The word that no driver comes behind: from here on its commit is refused (C9).
     deciding.roll_back(store, plan)
     if etag:
-        # From here on nobody completes what others see us abort.
+        # From here on no process completes what others see us abort.
         _say_rolling_back(store, plan, etag)
     failures = each(store, plan.files, partial(undo, store, plan), progress)
     if failures:

@@ -1,12 +1,11 @@
 """May a file of a job still appear after the job was taken back?
 
     C8 (none-late)       no job is said to be taken back while a small file of it may be on its way,
-                         by its driver or whoever goes on with its operation: an upload that was
-                         aborted is never completed, but what is written in one request has no such
-                         end
+                         by its driver or who goes on with its operation: an upload that was aborted
+                         is never completed, but what is written in one request has no such end
 
 Requests that had no answer are the store's to remember (`ObjectStore.may_be_late`), for as long as
-one may be carried out; those of a process that has died nobody remembers.
+one may be carried out; those of a process that has died are not known.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def refuse_if_late(
         store: By whose requests.
         plan: The plan.
         cause: What has failed.
-        is_anothers: A process that has died began to carry it out, and nobody knows its requests.
+        is_anothers: A process that has died began to carry it out, and its requests are not known.
 
     Raises:
         CommitterError: With `plan`: it can only be finished now.

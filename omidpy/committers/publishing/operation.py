@@ -214,7 +214,8 @@ class Withdraw(Step):
         _take_back(store, nothing, self.run, is_end=not self.is_late)
         if not self.is_late:
             return Done(_result(ROLLED_BACK, self.job_id, self.run, self.why))
-        # The operation was in our hands before we began: whoever sent something had sent it.
+        # The operation was in our hands before we began: what an earlier executor sent, it had
+        # sent.
         now_ms = clock.wall_ms()
         return Sweep(self.destination, self.job_id, self.options, self.run, self.why, now_ms)
 
@@ -370,8 +371,9 @@ class Operations:
         """
         result, trouble = self._carried_out(store, plan)
         if result["outcome"] == COMMITTED and not result["run"] and not _is_decided(store, plan):
-            # Whoever waited in vain for the plan found an earlier run of the job committed.
-            # That operation has ended, and the plan is there: another one carries it out.
+            # An executor that waited in vain for the plan found an earlier run of the job
+            # committed.  That operation has ended, and the plan is there: another one carries it
+            # out.
             result, trouble = self._carried_out(store, plan)
         is_own = result["run"] == plan.run or (not result["run"] and _is_decided(store, plan))
         if result["outcome"] != COMMITTED or not is_own:

@@ -1,7 +1,7 @@
 """Files that are published, as rows of Spark: one task for each, by the store's own client.
 
-What is read is a list of files that somebody has made (`Published`, `PublishedState`); tasks read
-files, and ask nobody which.  Files are Parquet; others that were published are left out.
+What is read is a list of files that a driver has made (`Published`, `PublishedState`); tasks read
+files, and ask for no list.  Files are Parquet; others that were published are left out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PublishedReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the files."""
+        """Return the files, each a partition."""
         return [_File(one) for one in self._seen.files if one.key.endswith(PARQUET)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

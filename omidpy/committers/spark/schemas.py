@@ -32,7 +32,7 @@ FIELD_ID: Final = "parquet.field.id"
 
 
 def check_settings(said: SessionSettings, schema: StructType) -> None:
-    """Refuse columns that the session asks to be stored in a way that nobody does here.
+    """Refuse columns that the session asks to be stored in a way that is not done here.
 
     Raises:
         UsageError: There is one; it names the setting and the column.

@@ -58,7 +58,7 @@ class SessionSettings:
     timestamps: str = ""
     """How Parquet stores them; empty where the session says nothing."""
     speculates: bool = False
-    """Attempts may run that nobody hears of again."""
+    """Attempts may run that no driver hears of again."""
     marks_success: bool = True
     """`_SUCCESS` is written."""
     group_bytes: int = 0

@@ -13,7 +13,7 @@ What the session's settings ask for, tasks read, since the driver's part is not 
 (`session.py`): `spark.sql.sources.partitionOverwriteMode` decides what an overwrite removes.
 
 A task that Spark kills, or whose answer it does not want, hears nothing of it.  What such a task
-has uploaded nobody sees; it is swept by the job's id where tasks were tried twice.
+has uploaded no reader sees; it is swept by the job's id where tasks were tried twice.
 
 Spark takes `append` and `overwrite` as modes of a Python data source, and has columns to partition
 by only as an option; `register` teaches its writer the rest (`writing.py`).
@@ -102,7 +102,7 @@ class _Message(WriterCommitMessage):
 
 
 class ParquetSource(DataSource):
-    """The format `omidpy-parquet`."""
+    """The format `omidpy-parquet`, as Spark finds it by its name."""
 
     @classmethod
     def name(cls) -> str:
@@ -128,7 +128,7 @@ class ParquetSource(DataSource):
         return published(options.pop("path"), **options)
 
     def writer(self, schema: StructType, overwrite: bool) -> _BatchWriter:  # noqa: FBT001 - Spark calls it so
-        """Begin a job."""
+        """Begin a job, whose tasks write with what is returned."""
         settings = _settings(self.options, schema, overwrite=overwrite)
         made = settings.committer()
         made.setup_job()
@@ -282,7 +282,7 @@ def _write(
             if batch.num_rows:
                 writer.write(batch)
         if not writer.rows and not context.partitionId() and not settings.partition_by:
-            # As Spark does: whoever reads an empty frame back finds its columns.
+            # As Spark does: a reader of an empty frame finds its columns.
             writer.write(to_arrow_schema(settings.schema).empty_table())
         writer.close()
         message = made.commit_task(attempt)

@@ -73,7 +73,7 @@ class Dispatcher:
         self._deferred: dict[FateId, float] = {}
 
     def offer(self, operation: Operation, *, now_s: float) -> bool:
-        """Queue one operation that may be run, unless it is busy, deferred or nobody's here."""
+        """Queue one operation that may be run, unless it is busy, deferred or unknown here."""
         pool = self._pools.pool_of(operation.name)
         if pool is None or operation.id in self._busy or operation.id in self._deferred:
             return False
@@ -82,7 +82,9 @@ class Dispatcher:
             return False
         queue = self._queues[pool]
         if len(queue) >= MAX_QUEUED:
-            return False
+            return False  # it stays in the store, where the next look finds it
+        # From here on no other thread of this executor is handed it; other executors are kept out
+        # by its reservation.
         self._busy.add(operation.id)
         queue.append(operation)
         return True
@@ -100,7 +102,7 @@ class Dispatcher:
         Args:
             found: All operations of the store, in the order in which to run them.
             but: Those that were not looked for, because they were busy.
-            worker: Ours: what it has reserved and nobody runs was reserved by a call without an
+            worker: Ours: what it has reserved and does not run was reserved by a call without an
                 answer.
             now_s: Ends deferrals.
         """
@@ -130,7 +132,7 @@ class Dispatcher:
 
     def _defer(self, operation_id: FateId, due_s: float) -> None:
         if len(self._deferred) >= MAX_DEFERRED:
-            self._deferred.clear()
+            self._deferred.clear()  # what is tried too early costs a look, and breaks nothing
         self._deferred[operation_id] = due_s
 
     def next_due_s(self) -> float | None:

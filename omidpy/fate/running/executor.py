@@ -265,7 +265,7 @@ class Executor:
                 if worker is not None:
                     self._refresh(worker, has_news=has_news)
                 failures = 0
-            except Exception as error:  # noqa: BLE001 - nobody else looks for work
+            except Exception as error:  # noqa: BLE001 - no other thread looks for work
                 failures += 1
                 _log_trouble("cannot look for operations", error)
             with self._condition:
@@ -304,7 +304,7 @@ class Executor:
             try:
                 self._break_dead()
                 self._sweeper.sweep_if_due()
-            except Exception as error:  # noqa: BLE001 - nobody else looks after what is left
+            except Exception as error:  # noqa: BLE001 - no other thread looks after what is left
                 _log_trouble("cannot look after operations", error)
 
     # -- parts of what the threads do ----------------------------------------------------------
@@ -360,7 +360,7 @@ class Executor:
             ]
         within(self._lock, self._queue_all, found, but, worker)
 
-    # -- in the lock, which whoever may be interrupted holds within one line -------------------
+    # -- in the lock, which a thread that may be interrupted holds within one line -------------
 
     def _queue_one(self, operation: Operation) -> None:
         if self._dispatcher.offer(operation, now_s=self._clock.monotonic_s()):
@@ -380,7 +380,7 @@ class Executor:
     # -- patience and care ---------------------------------------------------------------------
 
     def _patience(self, failures: int) -> bool:
-        """Wait until the store may answer again; until then nobody else can go on either."""
+        """Wait until the store may answer again; until then no other thread can go on either."""
         pause_s = _PAUSES_S[min(failures, len(_PAUSES_S)) - 1]
         return not self._stopping.wait(pause_s)
 
@@ -393,7 +393,7 @@ class Executor:
 
 
 def _log_trouble(what: str, error: Exception) -> None:
-    """Log what the store refuses in a line, and what nobody expects with all that is known."""
+    """Log what the store refuses in a line, and what is not expected with all that is known."""
     if isinstance(error, OmidError):
         log.warning("%s: %s", what, error)
     else:

@@ -1,4 +1,4 @@
-"""When may a step that has failed be tried again, whoever tries it?
+"""When may a step that has failed be tried again, by whichever executor?
 
 How often it has failed, and how long it rests, is stored with the operation: four executors
 that each kept pauses of their own called it four times at once, and used its tries up.

@@ -1,4 +1,4 @@
-"""Runs one operation until it ends, waits, or is somebody else's.  No threads, no queue.
+"""Runs one operation until it ends, waits, or is another executor's.  No threads, no queue.
 
     reserve                                     one write
     ready?  no:  give it back, and say why      one write, nothing else is kept
@@ -91,9 +91,9 @@ class Ran:
     """What became of a run."""
 
     operation: Operation | None
-    """As it was last written; None if it is somebody else's."""
+    """As it was last written; None if it is another executor's."""
     wait_s: float | None = None
-    """When to look at it again; None: it is finished, or somebody else's."""
+    """When to look at it again; None: it is finished, or another executor's."""
 
 
 class _Raised:
@@ -115,7 +115,7 @@ class Caller:
         return step.ready(tx, env)
 
     def call(self, step: Step, tx: StepContext, env: Any) -> Answer:
-        """Call the step."""
+        """Call the step, and note that it is being called."""
         return step.call(tx, env)
 
     def undo(self, step: Step, tx: StepContext, env: Any) -> None:
@@ -138,7 +138,7 @@ class Runner:
         is_stopping: Callable[[], bool] = lambda: False,
         max_stack: int = MAX_STACK,
     ) -> None:
-        """Run for nobody yet.
+        """Run for no executor yet.
 
         Args:
             store: Where the operations are.
@@ -190,7 +190,7 @@ class _Run:
 
     @property
     def id(self) -> str:
-        """See `StepContext`."""
+        """The operation's id; see `StepContext`."""
         return self._operation.id
 
     @property
@@ -241,7 +241,7 @@ class _Run:
             return self._give_back(wait_s=0, waiting=str(error))
         except BaseException as error:
             if not isinstance(error, Exception):
-                # The process ends, or somebody wants it to: that is not the operation's failure.
+                # The process ends, or is asked to: that is not the operation's failure.
                 with contextlib.suppress(OmidError):
                     self._give_back(wait_s=0)
             raise
@@ -359,7 +359,7 @@ class _Run:
         return self._runner.is_stopping() or not self._worker.is_trusted()
 
     def _top_or_reason(self) -> Step | str:
-        """Return the top step; or why nobody here can run it."""
+        """Return the top step; or why this executor cannot run it."""
         operation = self._operation
         if not operation.stack:
             return f"operation {operation.id} is {operation.status} and has no step"
@@ -389,7 +389,7 @@ class _Run:
             self._write_from(self._operation, change)
         except ReservationLost:
             # Unless the reservation still stands: then it was a word of progress of ours whose
-            # answer was lost, since nobody else writes meanwhile.
+            # answer was lost, since no other executor writes meanwhile.
             found = self._runner.store.read(self._operation.id)
             if not found or not found.reservation or found.reservation != self._reservation:
                 raise
@@ -408,7 +408,7 @@ class _Run:
         return Ran(self._operation, wait_s)
 
     def _wait_for_another(self, reason: str) -> Ran:
-        """Say, once, why nobody here can run it; it is not even reserved for that."""
+        """Say, once, why this executor cannot run it; it is not even reserved for that."""
         if self._operation.waiting != shortened(reason):
             log.warning("operation %s waits: %s", self.id, reason)
             self._write(lambda one: released(one, waiting=reason))

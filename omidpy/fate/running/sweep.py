@@ -1,8 +1,8 @@
-"""What may go?  Outcomes that nobody will ask for any more, and marks that nothing refers to.
+"""What may go?  Outcomes that no caller will ask for any more, and marks that nothing refers to.
 
-A finished operation stays for a while, so that whoever waits for it learns how it ended: a short
-while with `auto_clean`, else until somebody deletes it, and not for ever.  One that is NEW and was
-never seeded was given up by whoever made it.
+A finished operation stays for a while, so that callers that wait for it learn how it ended: a short
+while with `auto_clean`, else until it is deleted, and not for ever.  One that is NEW and was never
+seeded was given up by its maker.
 
 Ages are wall time, because nothing else outlives every process.  A clock that is set forward makes
 outcomes go early, and never an operation that is live.
@@ -76,7 +76,7 @@ class Sweeper:
                 self._remove_outcomes()
 
     def free_locks_if_due(self) -> None:
-        """Free the locks of operations that are over, once a minute: nobody waits for these."""
+        """Free the locks of operations that are over, once a minute: none waits for these."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._locks_due_s:
             Locks(self._store).release_dangling()

@@ -1,13 +1,13 @@
 """How do threads share one durable write?  Group commit for checked changes.
 
-Whoever has a change puts it into a queue and waits for the right to write; who gets it writes
+A thread that has a change puts it into a queue and waits for the right to write; who gets it writes
 whatever is in the queue in one guarded batch, each change on its own condition.  Who comes to the
 right afterwards finds its change done, and goes.
 
 A batch that fails says nothing of its members, so each is then sent alone by its own thread.  Doing
 it twice is harmless: a change that was made finds its condition gone, and its writer looks.
 
-Lacks a thread of its own and timers: a lone writer waits for nobody.  Where the store has no
+Lacks a thread of its own and timers: a lone writer waits for no other.  Where the store has no
 guarded batches each change is a call of its own.
 """
 
@@ -116,12 +116,12 @@ class JoinedChanges:
     # -- fork ----------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Do nothing: a writer may be waiting for the store, which has let nobody in since."""
+        """Do nothing: a writer may be waiting for the store, which has let no other in since."""
 
     def after_fork_in_parent(self) -> None:
         """Do nothing: nothing was stopped."""
 
     def after_fork_in_child(self) -> None:
-        """Begin with nobody in the queue: they are threads of the parent."""
+        """Begin with none in the queue: they are threads of the parent."""
         self._right = threading.Lock()
         self._queue = deque()

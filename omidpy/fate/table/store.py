@@ -15,7 +15,7 @@ where there are guarded batches; elsewhere it ends in its first row, is copied, 
 and a sweep finishes what was begun.  A row of the second kind is written once it is final, so it is
 the one that counts where there are both.
 
-A queue for locks goes when nobody is in it, and is made again above what was deleted.
+A queue for locks goes when no operation is in it, and is made again above what was deleted.
 
 A submission under a key is in two rows, which HBase changes one after the other: the operation is
 kept as NEW, the key's row is swapped from what it named to the new id, and only then is the
@@ -91,7 +91,7 @@ FIRST_LEAP: Final = 1 << 20
 """By how much the version of a key that does not show is raised first; doubled each time."""
 
 MAX_LEAPS: Final = 20
-"""How often a key's row is written before somebody must be told."""
+"""How often a key's row is written before that must be told."""
 
 
 def format_complaint(raw: bytes) -> str:
@@ -331,8 +331,8 @@ class TableFateStore(FateStore):
     def _live(self, owner: Cell | None, key: str, *, but: FateId | None = None) -> Operation | None:
         """Return the operation that a key's row names if that keeps the key from others.
 
-        Where the row names none, which nobody writes, or one that has another key, the operations
-        say for themselves which keys they have.
+        Where the row names none, which no executor writes, or one that has another key, the
+        operations say for themselves which keys they have.
         """
         if owner is None:
             return None
@@ -433,7 +433,7 @@ class TableFateStore(FateStore):
         for row in there:
             if self._get([done_row_of(id_of(row))])[0]:
                 self._remove_left(id_of(row))
-        for owner in owners:  # one that is finished keeps its key from nobody
+        for owner in owners:  # one that is finished keeps its key from no other
             # Nor is one that names no operation removed: it tells the next one to look for itself.
             if is_id(_owner_id(owner)) and row_of(_owner_id(owner)) not in there:
                 self._forget_key(owner)

@@ -54,7 +54,7 @@ class EphemeralMember:
         return not self._is_dead
 
     def is_trusted(self) -> bool:
-        """Say whether nobody can have taken it for dead yet; see `Member`."""
+        """Say whether no other member can have taken it for dead yet; see `Member`."""
         if self._is_dead or self._session.session_id != self._session_id:
             return False
         return self._clock.monotonic_s() - self._seen_s < TRUST * self._session.timeout_s

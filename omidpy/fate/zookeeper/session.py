@@ -70,14 +70,14 @@ class ZooKeeperSession:
 
         Raises:
             ConfigError: kazoo is not installed, or TLS or SASL is not set up as asked.
-            StorageUnavailable: nobody answers within the timeout.
+            StorageUnavailable: no server answers within the timeout.
         """
         require_kazoo()
         self.address = address
         self._mutex = threading.Lock()
         self._pid = os.getpid()
         self._is_closed = False
-        # Whoever may not have two requests under way takes turns.
+        # Callers that may not have two requests under way take turns.
         self._turns: dict[int, AbstractContextManager[Any]] = {}
         self._client, self._failures = start_client(address)
 

@@ -12,8 +12,8 @@ Each change is one transaction that writes the operation's znode over the versio
 and its steps with it; so the version of that znode is the guard, and one more than it ours.
 
 A key's znode goes in the transaction that removes its operation, and moves to another operation in
-one that writes the znode of the old one too.  So whoever has seen an old owner finds another
-version there, however often the key was made anew.
+one that writes the znode of the old one too.  So an executor that has seen an old owner finds
+another version there, however often the key was made anew.
 
 An operation that ends moves in that transaction.
 
@@ -84,7 +84,7 @@ class ZooKeeperFateStore(FateStore):
         Raises:
             ConfigError: an address or the path does not fit, kazoo is not installed, or a newer
                 omidpy has written there.
-            StorageUnavailable: nobody answers.
+            StorageUnavailable: no server answers.
         """
         super().__init__()
         address = parse_zookeeper(hosts if hosts.startswith(SCHEME) else SCHEME + hosts)
@@ -157,7 +157,7 @@ class ZooKeeperFateStore(FateStore):
         return True
 
     def remove_unreadable(self, operation_id: FateId) -> bool:
-        """Remove a record that nobody can read, and its key's znode; see `FateStore`."""
+        """Remove a record that cannot be read, and its key's znode; see `FateStore`."""
         try:
             if self.read(operation_id) is not None:
                 return False
@@ -274,7 +274,8 @@ class ZooKeeperFateStore(FateStore):
                 else:
                     changes.append(Write(path, operation.id.encode(), found.version))
                 if owner is not None:
-                    # So that nobody takes the key from it once more, who has seen it as we did.
+                    # So that no other executor that has seen it as we did takes the key from it
+                    # once more.
                     changes.append(self._touch(owner))
                 if self._session.change(changes):
                     return operation

@@ -75,7 +75,7 @@ class SortedChanges:
         if self._file is None:
             import tempfile  # noqa: PLC0415 - few need it, and it imports much
 
-            # Without a name: it is gone with this process, and nobody else can open it.
+            # Without a name: it is gone with this process, and no other can open it.
             self._file = tempfile.TemporaryFile(prefix="omidpy-changes-")  # noqa: SIM115 - see `close`
         self._changes.sort(key=order)
         start = self._file.tell()

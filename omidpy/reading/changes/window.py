@@ -6,12 +6,12 @@ timestamp, so where T is one, that is what a snapshot at T sees.
     C1 (upper)     a window ends at or below F, a start timestamp that was drawn before it is read.
                    Commits below F were durable before F was handed out (I2), and their cells were
                    in the store before their commit was asked for: each is found, whether or not it
-                   has its shadow cell.  Whoever commits later does so above F.
+                   has its shadow cell.  What commits later does so above F.
     C2 (lower)     cells are read from version L + 1 on, where L is the low watermark of the oracle
-                   at a moment when `since` had not been exceeded yet: whoever committed above
-                   `since` was decided later, and did not begin at or below L (I4).  So a
-                   transaction that began long before `since` is in, and files of HBase that are
-                   older than L are not read.
+                   at a moment when `since` had not been exceeded yet: what committed above `since`
+                   was decided later, and did not begin at or below L (I4).  So a transaction that
+                   began long before `since` is in, and files of HBase that are older than L are not
+                   read.
     C3 (horizon)   once everything is read, the collection horizon is at or below `since` + 1: a
                    compaction drops no cell that was committed at or above it.  Else nothing is
                    told at all.

@@ -6,8 +6,8 @@
                 self.index.put(entry.key, entry.value, version=entry.seq)
 
 What has been handed to `export` counts as delivered once it returns: it must be durable by then.
-Until that was noted the same entries come again, after a crash from another process; so whoever
-receives them keeps, for each key, the largest `seq` that it has seen, and refuses smaller ones.
+Until that was noted the same entries come again, after a crash from another process; so a receiver
+keeps, for each key, the largest `seq` that it has seen, and refuses smaller ones.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class Poison(Exception):
 class Deposed(Exception):
     """Raised by an exporter whose receiver has heard of a later owner of the bucket.
 
-    It is no error: the bucket is looked at, and whoever has it goes on.  Where that is the same one
-    all the same, as often as this comes, its exporter ends as after `Refused`.
+    It is no error: the bucket is looked at, and its owner goes on.  Where that is the same one all
+    the same, as often as this comes, its exporter ends as after `Refused`.
     """
 
 
@@ -176,8 +176,8 @@ class ExactExporter(Exporter):
         take_over       once by each owner of a bucket, and again after every failure
         export_marked   entries and the mark, both or neither
 
-    `export` delivers at least once, where nobody can keep a mark: in tasks of Spark, and of queues
-    of the layout `fluo`.
+    `export` delivers at least once, where no mark can be kept: in tasks of Spark, and of queues of
+    the layout `fluo`.
     """
 
     @property

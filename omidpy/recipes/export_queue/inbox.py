@@ -28,7 +28,7 @@ class Cursor(Protocol):
         ...
 
     def execute(self, statement: Any, parameters: Any = ..., /) -> Any:
-        """Run a statement."""
+        """Run a statement of SQL in the open transaction."""
         ...
 
 

@@ -9,8 +9,8 @@ rows are gone.  So a mark is the position of the last entry, and what of that ba
 given, since that is about to be set aside.  Dead letters are handed over one by one, out of order,
 and of them the mark has those whose rows may still be there: one for each owner that has died.
 
-What is delivered again because somebody asked for it (`replay`) is another turn, of which an older
-mark knows nothing.
+What is delivered again because an operator asked for it (`replay`) is another turn, of which an
+older mark knows nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Share:
 
     @property
     def name(self) -> str:
-        """What no other bucket of any queue is called, whoever owns it: up to 120 letters."""
+        """What no other bucket of any queue is called, for every owner: up to 120 letters."""
         return f"{self.queue}.{self.incarnation}.{self.bucket}"
 
 

@@ -71,7 +71,7 @@ class ExportQueue:
         self._places = places
         self._definition = definition
         self._read_s = read_s
-        """When somebody began to read the definition, by the monotonic clock, at the latest."""
+        """When a reading of the definition began, by the monotonic clock, at the latest."""
         self._lock = threading.Lock()
         self._limit = Limit(
             tm.session.control,
@@ -115,7 +115,7 @@ class ExportQueue:
                 receivers that want all changes of a key at once, or the last one alone.
             keep_s: How long what was delivered can be replayed; None: it is deleted at once.
             max_entries: `add` raises `QueueFull` where so many wait, as exporters last counted, or
-                whoever adds, where no exporter runs.
+                the adder, where no exporter runs.
             max_lag_s: `add` raises `QueueFull` where the oldest has waited for longer.
 
         Raises:
@@ -208,7 +208,7 @@ class ExportQueue:
         """Read the definition; return it.
 
         The moment before the read is its age: who sleeps between the two must not take an old one
-        for young, as he would add to buckets that nobody exports any more (X7).  For the same
+        for young, as he would add to buckets that no worker exports any more (X7).  For the same
         reason a thread that slept for longer puts nothing in the place of what another has read.
 
         Raises:
@@ -247,7 +247,7 @@ class ExportQueue:
             wait_s: How long to wait for exporters; None: as long as it takes.
 
         Raises:
-            ExportError: it is not finished yet; or somebody else gives it another number.
+            ExportError: it is not finished yet; or another process gives it another number.
             NoSuchQueue: it was dropped.
         """
         from omidpy.recipes.export_queue.upkeep.rebucketing import rebucket  # noqa: PLC0415 - operations
@@ -466,9 +466,9 @@ class ExportQueue:
     def counted(self) -> Lag:
         """Return how far it is behind as its exporters have counted, each bucket with the age.
 
-        What was committed since then is not in it, nor taken from it what somebody has acknowledged
-        by hand.  A bucket that nobody exports is counted now, as `lag` does, and so is every one
-        where timestamps only count, and of the layout `fluo`.
+        What was committed since then is not in it, nor taken from it what was acknowledged by hand.
+        A bucket that no worker exports is counted now, as `lag` does, and so is every one where
+        timestamps only count, and of the layout `fluo`.
 
         Cost: 3 gets and 1 oracle round trip, and a scan of the buckets that are counted now.
         """
@@ -483,7 +483,7 @@ class ExportQueue:
         return looking.peek(self._tm, self._places, self._refreshed(), count)
 
     def acknowledge(self, commit_ts: int, ordinal: int | None = None) -> int:
-        """Count entries as delivered that are not: somebody has brought them there by hand.
+        """Count entries as delivered that are not: they were brought there by hand.
 
         An exporter that is at it may deliver them all the same.
 

@@ -105,9 +105,9 @@ class GatewayFinding:
     gateway: str
     """`host:port`."""
     url: str | None
-    """The address to use; None if nobody understood."""
+    """The address to use; None if no form was understood."""
     problem: str | None = None
-    """Why nobody understood, or what is wrong with whoever did."""
+    """Why none was understood, or what is wrong with what answers."""
     is_as_addressed: bool | None = None
     """Whether it speaks as the store's address says; None if there is none to compare with."""
 
@@ -118,7 +118,7 @@ class GatewayFinding:
 
     @property
     def health(self) -> Health:
-        """A failure, unless somebody answers as expected; a warning if that one can do little."""
+        """A failure, unless a gateway answers as expected; a warning if it can do little."""
         if self.problem is not None or self.is_as_addressed is False:
             return Health.FAILED
         return Health.WARNING if self._limits else Health.OK
@@ -287,7 +287,7 @@ class MisadoptedFinding:
 
 @dataclass(frozen=True, slots=True)
 class IndexedFinding:
-    """A table of ours that nobody but Phoenix may write, because of its indexes."""
+    """A table of ours that only Phoenix may write, because of its indexes."""
 
     table: str
     why: str
@@ -376,7 +376,7 @@ class UnreadableFinding:
 
     @property
     def detail(self) -> str:
-        """Why not."""
+        """Why it could not be read."""
         return self.problem
 
 
@@ -397,7 +397,7 @@ class LeaseFinding:
 
     @property
     def health(self) -> Health:
-        """Nobody need hold it while nobody works; it is worth knowing."""
+        """No oracle need hold it while no client works; it is worth knowing."""
         return Health.OK if self.is_held else Health.WARNING
 
     @property

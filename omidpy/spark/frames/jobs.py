@@ -102,7 +102,7 @@ def check_size(
         session: Knows how many cells one commit may have.
         table: Its name, which says whether cells or rows count.
         shape: How many each row has; those in a map are not known, and counted as one.
-        rows: How many rows there are; None: nobody knows, and the commit finds out.
+        rows: How many rows there are; None: that is not known, and the commit finds out.
         is_conflict_free: The oracle is shown none of the cells.
 
     Raises:
@@ -267,7 +267,7 @@ class _Before:
     def rows(
         self, rows: Sequence[bytes], columns: Iterable[bytes] | None = None
     ) -> list[tuple[bytes, dict[bytes, Any]]]:
-        """Read several rows."""
+        """Read several rows in one call."""
         if self._tx is None:
             self._tx = self._tm.snapshot(self._start_ts)
         return self._tx.table(self._table).rows(rows, columns)
@@ -318,11 +318,11 @@ def commit(job: Job, parts: Sequence[bytes]) -> int | None:
     timestamp is that of the other.
 
     Returns:
-        None: tasks have committed, or there was nothing to write, or nobody knows when it was.
+        None: tasks have committed, or there was nothing to write, or it is not known when it was.
 
     Raises:
         TransactionAborted: nothing is visible, and nothing will be.
-        CommitOutcomeUnknown: nobody answers; `tm.outcome(start_ts)` may tell later.
+        CommitOutcomeUnknown: no answer came; `tm.outcome(start_ts)` may tell later.
     """
     if job.done_ts is not None:
         return job.done_ts

@@ -9,8 +9,8 @@ the work, so that work and note are one commit:
                Spark repeats no batch but the newest; an older one, or another query, is a
                checkpoint that was lost or put back, and is refused
 
-Whoever finds that it has happened writes nothing.  Of two at a time the oracle refuses one, by the
-conflict on the row, and that one finds it then.
+A driver that finds that it has happened writes nothing.  Of two at a time the oracle refuses one,
+by the conflict on the row, and that one finds it then.
 
 Lacks a digest of the rows.  They would have to be computed to be compared, and the rows of a
 repetition may differ for good reasons: what they are read from has changed meanwhile.
@@ -113,7 +113,7 @@ class StreamBatch:
     """One batch of a stream."""
 
     stream: str
-    """The query's id, or the name that somebody gave the stream."""
+    """The query's id, or the name that the stream was given."""
     query: str
     number: int
 

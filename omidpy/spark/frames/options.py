@@ -71,8 +71,8 @@ HOLD_S: Final = 3600.0
 BATCH_ROWS: Final = 10_000
 CONFLICTS: Final = ("check", "free")
 FENCE: Final = "fence"
-"""Of writes that begin their transaction themselves: as `check`, and whoever began before, and has
-written the table, is aborted."""
+"""Of writes that begin their transaction themselves: as `check`, and a transaction that began
+before, and has written the table, is aborted."""
 
 VERSIONS: Final = ("newest", "all")
 

@@ -147,7 +147,7 @@ class TableReader(DataSourceReader):
 def plan(
     tm: TransactionManager, reading: Reading, planned: ReadWords, *, is_held: bool
 ) -> TableReader:
-    """Hold the snapshot, unless somebody does; return what reads it.
+    """Hold the snapshot, unless it is held; return what reads it.
 
     Raises:
         NoSuchTable, NoSuchFamily, NotTransactional, ConfigError: there is no such table or family,

@@ -24,7 +24,7 @@ ROW_BYTES: Final = 8
 
 
 def estimated_rows(frame: DataFrame, *, most_cells: int | None = None) -> int | None:
-    """Return about how many rows a frame has; None if they are few, or nobody knows.
+    """Return about how many rows a frame has; None if they are few, or that is not known.
 
     Args:
         frame: The frame.

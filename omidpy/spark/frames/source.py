@@ -29,7 +29,7 @@ from omidpy.spark.frames.writing import TableWriter, writer_of
 
 
 class OmidSource(DataSource):
-    """The format."""
+    """The format of tables, as Spark finds it by its name."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

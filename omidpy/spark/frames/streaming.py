@@ -198,7 +198,7 @@ def each_batch(
 
     Raises:
         UsageError: from the query: its checkpoint was lost or put back.
-        OmidError: from the query: it was aborted, or nobody knows; a restart finds out.
+        OmidError: from the query: it was aborted, or that is not known; a restart finds out.
     """
 
     @wraps(apply)

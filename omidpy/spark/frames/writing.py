@@ -45,7 +45,7 @@ class PartMessage(WriterCommitMessage):
 
 
 class TableWriter(DataSourceArrowWriter):
-    """One save."""
+    """Writes one save: a part of the transaction for each task."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

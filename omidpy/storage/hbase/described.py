@@ -1,8 +1,8 @@
 """Which of our attributes does a table have?  A copy of them, for clients of the Thrift1 gateway.
 
 That gateway shows a table's families and limits, and no attribute.  But a client must know which
-families are transactional, whose commit table counts, and how conflicts are detected.  So whoever
-creates or changes a table through Thrift2 leaves a copy of what is ours in the control table.
+families are transactional, whose commit table counts, and how conflicts are detected.  So a client
+that creates or changes a table through Thrift2 leaves a copy of what is ours in the control table.
 
 The copy follows the table a moment later, and knows nothing of changes made in the HBase shell:
 `omidpy table adopt NAME --apply` through Thrift2 makes it again.  It is replaced and never deleted,

@@ -29,7 +29,7 @@ PATIENCE_S: Final = 10.0
 
 
 class Connection(Protocol):
-    """A `happybase.Connection`."""
+    """What is used of a `happybase.Connection`."""
 
     host: str
     port: int
@@ -39,10 +39,10 @@ class Connection(Protocol):
 
 
 class Pool(Protocol):
-    """A `happybase.ConnectionPool`."""
+    """What is used of a `happybase.ConnectionPool`."""
 
     def connection(self, timeout: float | None = None) -> AbstractContextManager[Any]:
-        """Lend a connection."""
+        """Lend a connection until the block ends."""
         ...
 
 

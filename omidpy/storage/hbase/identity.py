@@ -1,4 +1,4 @@
-"""Which HBase is this?  A random id in a cell of ours, made once, by whoever asks first.
+"""Which HBase is this?  A random id in a cell of ours, made once, by the first client that asks.
 
 It lives in the control table with omidpy's other facts, so that a store has an id from the moment
 it is set up.  HBase's own cluster id would not do: it is the same for two stores that share a
@@ -43,6 +43,6 @@ def _make(store: Store) -> str:
         STORE_ID_FACT, puts=[Put(*VALUE, FIXED_VERSION, uuid.uuid4().hex.encode())]
     )
     store.check_and_mutate(CONTROL_TABLE, STORE_ID_FACT, VALUE, None, mutation, durable=True)
-    made = read_id(store)  # ours, or that of whoever was faster
+    made = read_id(store)  # ours, or that of a client that was faster
     assert made is not None, "the check for absence failed, so there is one"
     return made

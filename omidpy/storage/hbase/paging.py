@@ -35,8 +35,8 @@ from omidpy.storage import rules
 from omidpy.storage.hbase.rpc.gateway import Unanswered
 
 FIRST_PAGE_ROWS: Final = 1
-"""A table's first page: nobody knows yet how long its rows are, and two of 200,000 cells each are
-what a gateway of half a gigabyte can hold."""
+"""A table's first page: it is not known yet how long its rows are, and two of 200,000 cells each
+are what a gateway of half a gigabyte can hold."""
 FIRST_KNOWN_PAGE_ROWS: Final = 128
 """A scan's first page at most, of a table whose rows were read before."""
 PAGE_GROWTH: Final = 4
@@ -312,7 +312,7 @@ def row_after(row: bytes) -> bytes:
 def row_before(row: bytes) -> bytes:
     """Return a key below `row`, with few or no keys in between; `row` is not empty.
 
-    It is where a reverse scan stops, exclusively; whoever scans skips what may lie in between.
+    It is where a reverse scan stops, exclusively; the caller skips what may lie in between.
     """
     if row[-1] == 0:
         return row[:-1]  # nothing lies between

@@ -2,8 +2,8 @@
 
 A gateway says none of this.  Each of the four ways to speak gets one harmless call,
 `getThriftServerType`, whose answer also tells Thrift2 from Thrift1; all at once, since a wrong
-transport mostly meets silence, and silence is measured in time.  If nobody understands, the bytes
-that come back from a raw call tell a gateway in HTTP mode, one that demands SASL, and TLS.
+transport mostly meets silence, and silence is measured in time.  If no form is understood, the
+bytes that come back from a raw call tell a gateway in HTTP mode, one that demands SASL, and TLS.
 
 Lacks any judgement about the HBase behind the gateway.
 """
@@ -55,9 +55,9 @@ class Found(NamedTuple):
 
     gateway: Gateway
     url: str | None
-    """The address to use; None if nobody understood."""
+    """The address to use; None if no form was understood."""
     problem: str | None
-    """Why nobody understood, with the remedy; None if somebody did."""
+    """Why none was understood, with the remedy; None if one was."""
 
 
 def probe(address: HBaseAddress, gateway: Gateway, *, patience_s: float = PATIENCE_S) -> Found:
@@ -151,7 +151,7 @@ def _url(asked: HBaseAddress, found: HBaseAddress, api: str, gateway: Gateway) -
 
 
 def _diagnosis(address: HBaseAddress, gateway: Gateway, patience_s: float, heard: list[str]) -> str:
-    """Say what it is that nobody understood."""
+    """Say what it is that was not understood."""
     where = place_text(gateway)
     speaks_tls = _speaks_tls(gateway, patience_s)
     if address.tls and not speaks_tls:
@@ -190,7 +190,7 @@ def _diagnosis(address: HBaseAddress, gateway: Gateway, patience_s: float, heard
 
 
 def _speaks_tls(gateway: Gateway, patience_s: float) -> bool:
-    """Try a TLS handshake; nothing is sent over it, so that nobody need be trusted."""
+    """Try a TLS handshake; nothing is sent over it, so that no one need be trusted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""How addresses of HBase are spelled, whoever they lead to: places, and options behind them.
+"""How addresses of HBase are spelled, wherever they lead: places, and options behind them.
 
 Only reads text, and names in each error the address, the part that is wrong, and what to write.
 """

@@ -8,7 +8,7 @@ The copy gets an id of its own.  What happens in the original afterwards never h
 so that a token, an oracle or a client of the one must not be taken for one of the other.
 
 It is written under another name and renamed when it is whole and durable.  It has no write-ahead
-log, so that it is one file; whoever opens it as a store turns the log on.
+log, so that it is one file; what opens it as a store turns the log on.
 """
 
 from __future__ import annotations

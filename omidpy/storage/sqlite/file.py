@@ -169,7 +169,7 @@ class Database:
         """Make what is missing: all, a newer format, or the log, which others may have turned off.
 
         Raises:
-            StorageUnavailable: the format must be upgraded, and somebody else has the file open.
+            StorageUnavailable: the format must be upgraded, and another process has the file open.
         """
         meta = self._write(self._create_on, durable=True)
         assert meta is not None, "the format was created in the transaction before"
@@ -333,7 +333,7 @@ class Database:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file that nobody else can read, unless there is one.
+    """Make an empty file that no other user can read, unless there is one.
 
     It gets its name when it is closed already: were another thread to open it meanwhile, closing
     ours would drop that one's locks.
@@ -351,7 +351,7 @@ def make_private(path: Path) -> None:
 
 
 def check_schema(connection: sqlite3.Connection, path: str) -> None:
-    """Refuse a file in which somebody planted what runs when we read or write.
+    """Refuse a file in which something is planted that runs when we read or write.
 
     Raises:
         ConfigError: naming it.

@@ -1,7 +1,7 @@
 """What is a connection to the file worth after an exception?  Nothing: it is opened afresh.
 
 An exception may come at any line, also of what would tidy up.  So a connection counts as dirty from
-the moment at which it is used until all went well, and whoever uses it next looks.
+the moment at which it is used until all went well, and its next user looks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Handle:
 
     def __init__(self, open_: Callable[[Handle], None]) -> None:
         self.in_use = threading.Lock()
-        """Held by whoever uses it."""
+        """Held by the thread that uses it."""
         self._open = open_
         self._connection: sqlite3.Connection | None = None
         self._is_clean = False

@@ -139,7 +139,7 @@ class FairLock:
         self._inside.acquire()
 
     def resume(self) -> None:
-        """Undo `suspend`."""
+        """Take the lock again that `suspend` gave up."""
         self._inside.release()
 
 

@@ -5,7 +5,7 @@ version of a column comes first and the older ones lie between it and the next c
 is cheapest where those are few, which is the rule.  Where they are many a recursive query seeks
 from column to column, and costs the same however many lie between.
 
-So a read begins by reading on, and looks at what came.  Once most of it is versions that nobody
+So a read begins by reading on, and looks at what came.  Once most of it is versions that were not
 asked for it goes on by seeking.  A seek costs about what it costs to read four cells.
 
 A scan that seeks makes a second statement, which sees the view of the first one only in a
@@ -34,7 +34,7 @@ MAX_CELLS: Final = 64
 """Cells that are read on before it is looked at them: few at first, so that little is wasted."""
 
 MAX_SURPLUS: Final = 0.75
-"""Share of versions that nobody asked for, past which a read seeks."""
+"""Share of versions that were not asked for, past which a read seeks."""
 
 MAX_NAMES: Final = 100
 """Columns that one statement names: SQLite has a limit of its values."""

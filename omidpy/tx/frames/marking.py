@@ -24,7 +24,7 @@ class Marking:
         """Look how it is found.
 
         Raises:
-            UsageError: nobody would know it; nothing was written.
+            UsageError: no part of the save knows it; nothing was written.
         """
         self._table = layout.name
         self._is_phoenixs = layout.is_phoenixs
@@ -39,7 +39,7 @@ class Marking:
         """Add what a row needs to the cells that are put there.
 
         Raises:
-            UsageError: nobody knows it.
+            UsageError: it is not among those that are known.
         """
         if not self._is_phoenixs:
             return

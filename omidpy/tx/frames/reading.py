@@ -3,7 +3,7 @@
 Numbers, texts and bytes are turned column by column, without a Python value for each; what cannot
 be, a value that its codec does not know among them, goes one by one, and is named.
 
-Lacks the scan.  pyarrow is imported when somebody reads so, and nobody else needs it.
+Lacks the scan.  pyarrow is imported at the first such read: nothing else needs it.
 """
 
 from __future__ import annotations

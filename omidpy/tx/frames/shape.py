@@ -6,8 +6,8 @@ A frame has a column for each part of the row key, one for each column of the ta
 and on request a map of all other columns, and the time of the newest commit of the row.
 
 Types are codecs, or names of them: of Spark's SQL, of Arrow's, or of `omidpy.codec`.  A codec of
-somebody else is named `module:NAME`, so that tasks on other machines find it.  Pure: neither a
-table nor Arrow is asked.
+your own is named `module:NAME`, so that tasks on other machines find it.  Pure: neither a table nor
+Arrow is asked.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Shape:
         rest: str | None = None,
         commit_ts: bool = False,
     ) -> Shape:
-        """Return the shape that somebody has described.
+        """Return the shape that a description or a pipeline names.
 
         Args:
             columns: Name in the frame -> (`"family:qualifier"`, type); None is no column.

@@ -1,7 +1,7 @@
 """Arrow record batches as writes of a table: puts, deletes of rows, and numbers that are added.
 
 Every batch is held to the shape, the first and all others: a column that is missing, unknown or of
-another type ends the write.  A row comes once: which of two would win is nobody's to say.  A row
+another type ends the write.  A row comes once: which of two would win is not said anywhere.  A row
 of a table of Phoenix's gets its empty column, too (`marking.py`).
 
 What depends on what is there, a delete of a row and a number that is added to, is read from `base`.
@@ -65,12 +65,12 @@ class Target(Base, Sink, Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the table."""
         ...
 
     @property
     def is_conflict_free(self) -> bool:
-        """Whether writes through this object are checked by nobody."""
+        """Whether the oracle looks for no conflict of what is written through this object."""
         ...
 
 

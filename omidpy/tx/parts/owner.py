@@ -223,7 +223,7 @@ class Parts:
     def end(self, oracle: Oracle) -> None:
         """Let no worker begin another flush, and make the end of the transaction durable.
 
-        Failures are logged: nobody asks for the commit any more.
+        Failures are logged: no caller asks for the commit any more.
 
         Cost: 1 write, 1 oracle round trip.
         """

@@ -75,7 +75,7 @@ def contradiction(one: Registration | None, part: Part, digest: str) -> str | No
 
     Args:
         one: What the worker registered; None if nothing, as one does that wrote nothing.
-        part: Its part, as somebody handed it over.
+        part: Its part, as it was handed over.
         digest: That of its bytes.
     """
     if one is None:
@@ -109,7 +109,7 @@ def to_remove(
     """
     known = {one.worker_id: one for one in registered}
     for worker_id, part in merged.items():
-        # Compared at the merge, and once more now that nobody can register any more.
+        # Compared at the merge, and once more now that no worker can register any more.
         reason = contradiction(known.get(worker_id), part, digests[worker_id])
         if reason is not None:
             return Objection(f"a merged part is not what was written: {reason}")

@@ -63,7 +63,7 @@ class Scope:
     """Where the writes of a savepoint come from, if several tasks share the transaction."""
 
     def __init__(self, is_inside: Callable[[], bool]) -> None:
-        """Ask `is_inside` of whoever writes."""
+        """Ask the writer's `is_inside`."""
         self.is_inside = is_inside
 
 

@@ -229,7 +229,7 @@ class TableWrites:
         self._buffer.spoil(reason)
 
     def _interrupted(self, error: BaseException) -> None:
-        """Let no half of what belongs together be committed by whoever catches an interrupt."""
+        """Let a program that catches an interrupt commit no half of what belongs together."""
         self.spoil(f"writing to table {self.name!r} was interrupted by {type(error).__name__}")
 
     def _put(self, row: bytes, cells: CheckedCells) -> None:

@@ -25,6 +25,7 @@ from tests.machines.simulator.mutants import (
     FAILING_OVER,
     READING,
     STALLED,
+    Overtaking,
     _Machine,
 )
 from tests.machines.simulator.plan import Focus
@@ -237,8 +238,7 @@ class RunsReplyEarly(Machine[Any]):
 class OvertakesTheFlight(Machine[Any]):
     """Lets begins go while a batch of commits is on its way to the store."""
 
-    def _may_leave(self, batch: Batch[Any]) -> bool:
-        return not batch.has_decisions() and batch.newest_ts <= self._durable_ceiling
+    _batches_type = Overtaking
 
 
 def all_but_the_last(commits: Sequence[tuple[int, int]]) -> Entries:

@@ -92,7 +92,7 @@ COMPLETING: Final = BUSY._replace(
 """Readers that stand still between a row and the commit table, and writers that complete."""
 
 _shadow_cells = WriteBuffer.shadow_cells
-_pages = Snapshot._pages
+_pages = Snapshot.pages
 
 
 def completes_at_another_time(self: WriteBuffer, commit_ts: Timestamp) -> Any:
@@ -156,7 +156,7 @@ CLIENT_MUTANTS: Final[dict[str, Mutant]] = {
         BUSY._replace(pauses_s=(0.2,)),
     ),
     "last row of a page left out": Mutant(
-        Parts(patches=(Patch(Snapshot, "_pages", leaves_the_last_row_out),)),
+        Parts(patches=(Patch(Snapshot, "pages", leaves_the_last_row_out),)),
         "stale read",
         QUIET._replace(workloads=(("registers",),), pages_rows=(None, 2)),
     ),

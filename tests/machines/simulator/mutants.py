@@ -30,8 +30,10 @@ from omidpy.wire.messages import (
 from tests.machines.simulator.plan import ALONE
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
+from tso.core.batches import Batches
 from tso.core.events import Batch, Deferred, Flush, FlushResult, Send
 from tso.core.machine import Machine
+from tso.core.recalling import Recaller
 from tso.core.settings import TIMESTAMPS_PER_MS
 from tso.core.writes import cell_group
 from tso.durable import persist
@@ -83,11 +85,18 @@ class RepliesEarly(_Machine):
         return effects
 
 
+class Overtaking(Batches[Any]):
+    """Batches without decisions need not wait for the flight, nor for the lease."""
+
+    def _may_leave(self, batch: Batch[Any], is_vouched: bool) -> bool:  # noqa: FBT001 - as it is there
+        del is_vouched
+        return not batch.has_decisions() and batch.newest_ts <= self._durable_ceiling
+
+
 class BeginOvertakes(_Machine):
     """Lets a begin go while earlier commits are on their way to the store."""
 
-    def _may_leave(self, batch: Batch[Any]) -> bool:
-        return not batch.has_decisions() and batch.newest_ts <= self._durable_ceiling
+    _batches_type = Overtaking
 
 
 class ForgetsTheEpoch(_Machine):
@@ -103,9 +112,10 @@ class LosesFences(_Machine):
 
     def _fence(self, ticket: Any, table_id: Any, effects: list[Any]) -> None:
         super()._fence(ticket, TableId(0), effects)
-        _, answer = self._pending.answers[-1]
+        answers = self._batches._pending.answers
+        _, answer = answers[-1]
         assert isinstance(answer, FenceResponse), "there is always room for one"
-        self._pending.answers[-1] = ticket, FenceResponse(table_id, answer.fence_ts)
+        answers[-1] = ticket, FenceResponse(table_id, answer.fence_ts)
 
 
 class DecidesTwice(_Machine):
@@ -115,14 +125,19 @@ class DecidesTwice(_Machine):
         self._decide(ticket, request, self._client)
 
 
-class RetriesAreAborted(_Machine):
-    """Takes a missing commit entry for an abort."""
-
-    def _looked_up(self, start_ts: int, result: FlushResult) -> CommitResponse | str:
-        answer = super()._looked_up(start_ts, result)
+class _Aborting(Recaller):
+    def looked_up(self, start_ts: int, result: FlushResult) -> CommitResponse | str:
+        """Refuse what the table does not know."""
+        answer = super().looked_up(start_ts, result)
         if isinstance(answer, str):
             return CommitResponse(Timestamp(start_ts), None, (), AbortReason.UNSTATED.value)
         return answer
+
+
+class RetriesAreAborted(_Machine):
+    """Takes a missing commit entry for an abort."""
+
+    _recaller_type = _Aborting
 
 
 class IgnoresInvalidations(_Machine):
@@ -133,7 +148,7 @@ class IgnoresInvalidations(_Machine):
             super()._invalidate(ticket, start_ts, effects)
         else:
             verdict = InvalidateVerdict.INVALIDATED
-            self._answer(ticket, InvalidateResponse(Timestamp(start_ts), verdict))
+            self._batches.answer(ticket, InvalidateResponse(Timestamp(start_ts), verdict))
 
 
 class ForgetsSilently(_Machine):
@@ -157,18 +172,23 @@ class FollowsTheClockBack(_Machine):
             self._engine.clock_ts = self._engine.last_issued = now_ts
 
 
-class IssuesAboveTheCeiling(_Machine):
-    """Does not wait for the ceiling above a timestamp."""
-
-    def _may_leave(self, batch: Batch[Any]) -> bool:
+class _Uncovered(Batches[Any]):
+    def _may_leave(self, batch: Batch[Any], is_vouched: bool) -> bool:  # noqa: FBT001 - as it is there
         durable, self._durable_ceiling = self._durable_ceiling, batch.newest_ts
-        may_leave = super()._may_leave(batch)
+        may_leave = super()._may_leave(batch, is_vouched)
         self._durable_ceiling = durable
         return may_leave
 
-    def _release(self, batch: Batch[Any], result: FlushResult, effects: list[Any]) -> None:
+    def take_answers(self, batch: Batch[Any]) -> list[Any]:
+        """Take whatever is asked for as covered."""
         self._durable_ceiling = max(self._durable_ceiling, batch.newest_ts)
-        super()._release(batch, result, effects)
+        return super().take_answers(batch)
+
+
+class IssuesAboveTheCeiling(_Machine):
+    """Does not wait for the ceiling above a timestamp."""
+
+    _batches_type = _Uncovered
 
 
 # -- the persistence -------------------------------------------------------------------------------

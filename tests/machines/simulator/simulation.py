@@ -82,7 +82,7 @@ from tso.core.machine import Machine
 from tso.durable import persist
 from tso.durable.lease import Lease
 from tso.durable.persist import StorePersistence
-from tso.serving import server
+from tso.serving import turns
 
 PATIENCE_S: Final = 120.0
 """In so much virtual time everything must work again after the last fault."""
@@ -335,8 +335,8 @@ class Simulation:
         if chosen.few_at_once is not None:
             patches.append(Patch(persist, "MAX_AHEAD_COUNT", chosen.few_at_once))
         if chosen.turn_work is not None:
-            patches.append(Patch(server, "MAX_TURN_WORK", chosen.turn_work))
-            patches.append(Patch(server, "MIN_TURN_WORK", 1))
+            patches.append(Patch(turns, "MAX_TURN_WORK", chosen.turn_work))
+            patches.append(Patch(turns, "MIN_TURN_WORK", 1))
         return patches
 
     # -- a run -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from omidpy.wire.messages import (
 )
 from tests.machines.oracle_driver import INCREMENTAL, Disk, Driver, commit_request, small
 from tso.core import machine as machine_module
+from tso.core import promises as promises_module
 from tso.core import settings as settings_module
 from tso.core.settings import Settings
 
@@ -770,8 +771,8 @@ def test_what_was_never_issued_neither_commits_nor_takes_memory() -> None:
 
 def test_one_client_cannot_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Invalidations and fences are remembered until the low watermark has passed them."""
-    monkeypatch.setattr(machine_module, "MAX_INVALIDATIONS_OF_ONE", 2)
-    monkeypatch.setattr(machine_module, "MAX_FENCES_OF_ONE", 2)
+    monkeypatch.setattr(promises_module, "MAX_INVALIDATIONS_OF_ONE", 2)
+    monkeypatch.setattr(promises_module, "MAX_FENCES_OF_ONE", 2)
     driver = Driver()
     driver.ask(*[TimestampRequest()] * 5)
     for number in (50, 100, 100):

@@ -136,7 +136,7 @@ class Counters:
 def test_refusals_are_counted_by_reason() -> None:
     """A storm of conflicts is mended by other means than transactions that take too long."""
     driver = Driver(small(begin_memory=2, old_begin_memory=200))
-    metrics = driver.machine._metrics = Counters()
+    metrics = driver.machine._figures.metrics = Counters()
     driver.ask_as("a", *[TimestampRequest()] * 3, client=7)
     driver.ask_as("a", commit_request(50, [1]), client=7)
     driver.ask_as("a", commit_request(100, [1]), client=7)

@@ -394,7 +394,7 @@ def test_a_batch_may_be_written_twice(store: MemoryStore) -> None:
     batch: Batch[str] = Batch(commits=Commits([(100, 200)]), invalidations=[300], ceiling=10**9)
     first = oracle.persistence.flush(batch)
     # What a process believes whose write was applied while its answer was lost.
-    oracle.persistence._ceiling = encode_long(123)
+    oracle.persistence._ceiling.value = encode_long(123)
     assert oracle.persistence.flush(batch) == first
 
 

@@ -7,10 +7,10 @@
     5  remove exactly their rows (`entries/acknowledgement.py`)
 
 A process that dies before 4 leaves entries that come again.  On one file 4 and 5 are one change;
-elsewhere one that dies between them leaves rows behind the cursor, which whoever has the bucket
-next removes unseen: no scan begins above them before.  An owner that was replaced cannot do 4, and
+elsewhere one that dies between them leaves rows behind the cursor, which the bucket's next owner
+removes unseen: no scan begins above them before.  An owner that was replaced cannot do 4, and
 so removes nothing, whatever its receiver has told it (X9): "older than what I have" may speak of
-its fence, and then nobody has delivered these entries yet.
+its fence, and then no worker has delivered these entries yet.
 
 No transaction that has to commit is open while the exporter works, since a slow one would outlast
 it; but for exporters into tables of the same store 3 and 5 are one transaction.
@@ -134,7 +134,7 @@ class Delivery:
 
         Raises:
             Paused: the exporter failed, and what is left comes later.
-            BucketLost: somebody else goes on.
+            BucketLost: another worker goes on.
             ExportError: the policy is `stop`, and there is poison.
         """
         until_s = self._clock.monotonic_s() + self._options.pass_s
@@ -156,7 +156,7 @@ class Delivery:
                     rest = self._deliver_batch(lease, memory, graves, rest, view, window)
             except Paused:
                 reached("export.paused", "X6")
-                self._count(lease, memory, view)  # nobody looks more often than now
+                self._count(lease, memory, view)  # no look comes more often than this
                 raise
             has_moved = True
             if self._clock.monotonic_s() >= until_s:
@@ -211,7 +211,7 @@ class Delivery:
                 self._remove_left(left)
 
     def _remove_left(self, left: list[FoundEntry]) -> None:
-        """Remove rows behind a cursor that is durable: whoever does it, they were delivered."""
+        """Remove rows behind a cursor that is durable: they were delivered, by whichever owner."""
         remove(self._tm.store, self._in_store, left)
         left.clear()
 
@@ -326,7 +326,7 @@ class Delivery:
         return {"cursor_ts": cursor.commit_ts, "cursor_ordinal": cursor.ordinal.hex()}
 
     def _with_contents(self, batch: Sequence[FoundEntry], view: View) -> list[FoundEntry]:
-        """Return a batch with what it holds; what somebody else has removed meanwhile is left out.
+        """Return a batch with what it holds; what another worker has removed meanwhile is left out.
 
         Only an owner that was paused finds such entries.
         """
@@ -414,7 +414,7 @@ class Delivery:
         except Exception as error:
             self._counter.failed(lease.bucket)
             if may_speak_of_an_owner(error):
-                # Whether somebody else has the bucket its row says, and nobody's answer.
+                # Whether another worker has the bucket its row says, and no receiver's answer.
                 lease.confirm()
             paused = self._failures.paused(error, lease.bucket, patience, good, memory)
             raise paused from error
@@ -458,7 +458,7 @@ class Delivery:
         memory: Memory,
         step: Step,
     ) -> int:
-        """Hand entries to the exporter; return how many nobody has delivered before."""
+        """Hand entries to the exporter; return how many were not delivered before."""
         if self._exact is not None:
             self._exact.deliver(lease, memory.standing, good, step, fresh_ts=self._fresh_ts)
             return len(good)  # an earlier owner has not counted what it delivered of them

@@ -2,8 +2,8 @@
 
 A process that exports is a worker (`life/members.py`): it shows signs of life, a judge sees by its
 own monotonic clock when they end, and on one file its death shows at once.  The row of a bucket
-names its owner.  What nobody living owns may be taken, by compare-and-set and with the next epoch;
-whoever has more than his share gives some back.
+names its owner.  What no living worker owns may be taken, by compare-and-set and with the next
+epoch; a worker that has more than its share gives some back.
 
 A worker that was paused for longer than its lease finds its buckets in other hands.  It notices
 before the next batch, because it trusts itself for less than its lease, and at the latest when the
@@ -77,11 +77,11 @@ class BucketLease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether somebody else was seen to have it."""
+        """Whether another worker was seen to have it."""
         return self._is_lost
 
     def check(self) -> None:
-        """Raise `BucketLost` where somebody else may have it by now."""
+        """Raise `BucketLost` where another worker may have it by now."""
         if self._is_lost or not self._worker.is_trusted():
             reached("export.showed_no_life", "X2")
             raise BucketLost(f"bucket {self.bucket}: this process has shown no life for too long")
@@ -92,7 +92,7 @@ class BucketLease:
         return self._rows.is_atomic
 
     def confirm(self) -> None:
-        """Raise `BucketLost` where somebody else has it.  Cost: 1 get."""
+        """Raise `BucketLost` where another worker has it.  Cost: 1 get."""
         if self._is_lost or not self._rows.is_as(self._raw):
             self._is_lost = True
             raise BucketLost(f"bucket {self.bucket} is in other hands")
@@ -101,7 +101,7 @@ class BucketLease:
         """Change its state, and remove what was delivered with that (X9).
 
         Raises:
-            BucketLost: it is somebody else's; nothing was changed.
+            BucketLost: it is another worker's; nothing was changed.
         """
         state = msgspec.structs.replace(self._raw.state, **changes)
         if state == self._raw.state and not removing:
@@ -116,7 +116,7 @@ class BucketLease:
         self.is_in_doubt = self.is_in_doubt and changes.get("is_unsure") is not False
 
     def give_back(self) -> None:
-        """Let anybody take it; nothing happens where somebody has."""
+        """Let any worker take it; nothing happens where one has."""
         if not self._is_lost:
             is_unsure = self._raw.state.is_unsure or self.is_in_doubt
             state = msgspec.structs.replace(self._raw.state, owner=None, is_unsure=is_unsure)
@@ -132,7 +132,7 @@ class Sight(NamedTuple):
     of_others: list[int]
     """Buckets in the hands of others who live, or seem to."""
     problems: list[str]
-    """Why there are buckets that nobody can take."""
+    """Why there are buckets that no worker can take."""
 
 
 class Crew:
@@ -169,7 +169,7 @@ class Crew:
         """Become a worker, which shows life until it leaves.
 
         Args:
-            takes_all: Whatever is free is ours, and nobody shares with us: for a short while.
+            takes_all: Whatever is free is ours, and no worker shares with us: for a short while.
             with_heart: By a thread of its own; else only `look` shows it.
         """
         self._takes_all = takes_all
@@ -186,10 +186,10 @@ class Crew:
             self._heart.start()
 
     def look(self) -> Sight:
-        """Take what nobody living has, up to our share, and forget what is lost.
+        """Take what no living worker has, up to our share, and forget what is lost.
 
         Cost: 2 RPCs and a scan, 1 for each bucket that is taken, and a transaction for each that
-        nobody has given back.
+        was not given back.
         """
         worker = self._living()
         states = self._rows.read()
@@ -199,6 +199,7 @@ class Crew:
         for runner in dead.intersection(runners):
             self._control.forget([self._prefix + runner.encode()])
         living = {*runners, worker.id} - dead
+        # Rounded up: every bucket has an owner, also where the shares do not come out even.
         fair = self._count if self._takes_all else -(-self._count // len(living))
         self._drop_lost(states, worker.id)
         others = []
@@ -228,6 +229,8 @@ class Crew:
         if worker is None:
             return
         try:
+            # Before the worker retires: of a row that still names it the next owner cannot tell
+            # whether a batch is under way.
             for lease in self.leases.values():
                 lease.give_back()
             if not self._takes_all:
@@ -246,6 +249,7 @@ class Crew:
             worker.beat()
         if worker.is_trusted():
             return worker
+        # Others may have the buckets by now, and none of ours is used before it is looked at anew.
         self.leases.clear()
         if not worker.beat():
             reached("export.joined_anew", "X2")
@@ -269,11 +273,12 @@ class Crew:
             # An owner that ends gives its buckets back; from another one a batch may be under way.
             is_unsure=raw.state.is_unsure or raw.state.owner is not None,
         )
+        # A compare-and-set of the row as it was read: of two that want the bucket one has it (X2).
         taken = self._rows.replace(raw, state)
         if taken is None:
             reached("export.another_was_faster", "X2")
             return
-        # Behind the change, which says that there is somebody whose transactions must not commit:
+        # Behind the change, which says that there is a worker whose transactions must not commit:
         # who dies in between, or cannot reach the oracle, leaves a row that names an owner.
         self._spoil(raw)
         self.leases[raw.bucket] = BucketLease(self._rows, taken, worker)
@@ -299,7 +304,7 @@ class Crew:
 
 
 def _beat(crew: weakref.ref[Crew], is_over: threading.Event, every_s: float) -> None:
-    """Show life until that is over, or nobody has the crew any more.
+    """Show life until that is over, or the crew is referred to no more.
 
     An interrupt may come before `leave` is through: the leases must end then all the same.
     """

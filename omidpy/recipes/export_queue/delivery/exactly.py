@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEPOSED_S: Final = 0.2
-"""How long a bucket rests that is still ours, and whose receiver has heard of somebody else."""
+"""How long a bucket rests that is still ours, and whose receiver has heard of another owner."""
 
 
 class MarkRefused(ExportError):
-    """A receiver has forgotten how far it has come, where that matters: nobody goes on."""
+    """A receiver has forgotten how far it has come, where that matters: no worker goes on."""
 
 
 class Step(NamedTuple):
@@ -91,7 +91,7 @@ class ExactDelivery:
             fresh_ts: Returns a timestamp that the oracle gives now.
 
         Raises:
-            BucketLost: somebody else has it.
+            BucketLost: another worker has it.
             Paused: the receiver has heard of another owner, though it is ours.
             MarkRefused: the receiver has forgotten its mark.
             Exception: the exporter's; the entries come again.

@@ -1,4 +1,4 @@
-"""How a bucket goes on after its exporter has raised something, and when nobody goes on at all.
+"""How a bucket goes on after its exporter has raised something, and when no worker goes on at all.
 
 Whose fault it is, `verdicts.py` says; how long to wait, and which entry of a batch, `patience.py`.
 """

@@ -3,7 +3,7 @@
 A batch that failed is tried again in halves, so that the entries before the one at fault leave.  An
 entry that has failed `max_attempts` times alone is poison, unless the receiver takes nothing at all
 (`verdicts.py`).  What says that it cannot be reached (`Retry`, an `OSError`) blames no entry,
-however often it comes; what says that it refuses everybody ends the exporter in the end.
+however often it comes; what says that it refuses every request ends the exporter in the end.
 """
 
 from __future__ import annotations

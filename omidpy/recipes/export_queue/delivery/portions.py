@@ -5,8 +5,8 @@ closed order: where `end_ts` is at most a snapshot's timestamp nothing more will
 below it, so that a portion holds the same entries whenever it is read, by whomever, until it is
 acknowledged.
 
-So one number says how far a reader has come.  Whoever keeps that number together with what he made
-of the entries has each of them exactly once.
+So one number says how far a reader has come.  A reader that keeps that number together with what he
+made of the entries has each of them exactly once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Portion(NamedTuple):
 class Possession:
     """All buckets of a queue, until it is closed.  One thread at a time.
 
-    While it lasts nobody else exports the queue.
+    While it lasts no exporter has the queue.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Possession:
         """Return what was committed in [start_ts, end_ts), by bucket.
 
         Raises:
-            ExportError: somebody else has delivered some of it meanwhile.
+            ExportError: another reader has delivered some of it meanwhile.
         """
         self._check()
         found = []

@@ -48,7 +48,7 @@ TROUBLE_S: Final = 1.0
 
 
 OBSTACLE_S: Final = 10.0
-"""How long a bucket rests that only somebody else can help on, before it is looked at again."""
+"""How long a bucket rests that only a person can help on, before it is looked at again."""
 
 KEEP_EVERY_S: Final = 5.0
 
@@ -148,9 +148,9 @@ class Runner:
         self._poll_s: dict[int, float] = {}
         self._memories: dict[int, Memory] = {}
         self._obstacles = {}
-        """Buckets that do not go on before somebody helps, and why; the others do."""
+        """Buckets that do not go on before a person helps, and why; the others do."""
         self._heard: set[int] = set()
-        """Buckets that somebody has added to since their last pass began."""
+        """Buckets that were added to since their last pass began."""
         self._paused: set[int] = set()
         """Buckets that rest since something failed: no addition cuts that short."""
         if self._stopping.is_set():
@@ -199,7 +199,7 @@ class Runner:
 
         Raises:
             ExportError: the policy is `stop`, and there is poison; or the queue was dropped; or a
-                bucket needs somebody's help, and it was the last that could go on here, or `stop`
+                bucket needs a person's help, and it was the last that could go on here, or `stop`
                 was called.
         """
         try:
@@ -264,7 +264,7 @@ class Runner:
         self._wake.set()
 
     def _given_up(self, excess: int) -> list[BucketLease]:
-        """Take buckets that nobody is busy with out of our hands."""
+        """Take buckets that no thread is busy with out of our hands."""
         idle = [bucket for bucket in sorted(self._crew.leases) if bucket not in self._busy]
         return [self._crew.leases.pop(bucket) for bucket in idle[: max(0, excess)]]
 
@@ -289,7 +289,7 @@ class Runner:
         try:
             is_move = isinstance(error, NoSuchQueue) and self._has_moved()
         except OmidError:
-            is_move = False  # it was dropped, or nobody can tell
+            is_move = False  # it was dropped, or that is not known
         if is_move:
             self._is_over.set()
             return
@@ -440,7 +440,7 @@ class Runner:
                 for bucket, lease in list(self._crew.leases.items()):
                     if bucket not in done and self._drain(lease):
                         done.add(bucket)
-                # What was lost on the way is somebody else's, or is taken again.
+                # What was lost on the way is another worker's, or is taken again.
                 is_left = bool(sight.of_others) or not done.issuperset(self._crew.leases)
                 if not is_left or self._clock.monotonic_s() >= until_s:
                     break

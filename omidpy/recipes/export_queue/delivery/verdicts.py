@@ -3,14 +3,14 @@
     an answer about what was sent (HTTP 400, 409, 422 and the like), or an error of any library:
         an entry's, perhaps; it is found by halves
     no answer, or one of "not now" (`OSError`, `Retry`, HTTP 429 and 5xx): nobody's
-    an answer to whoever asks (HTTP 401, 403, 404, `ConfigError`, no such table, `Refused`): that of
+    an answer to any request (HTTP 401, 403, 404, `ConfigError`, no such table, `Refused`): that of
         the settings; and so is "there was a later owner" (`Deposed`) where the bucket is ours
 
 HTTP 409 and 412 may speak of an older fence than the receiver has seen, as `Deposed` does: before
 anybody is blamed for them the row of the bucket is asked whose it is.
 
 An error of a library may be any of the three: a wrong column fails for each entry alone, as a bad
-value does for one.  So nobody is condemned by repetition while the receiver takes nothing at all:
+value does for one.  So no entry is condemned by repetition while the receiver takes nothing at all:
 `Trust` counts those that failed alone since it last took something.
 """
 
@@ -95,7 +95,7 @@ class Trust:
     """
 
     def __init__(self) -> None:
-        """Suspect no entry."""
+        """Begin with no entry under suspicion."""
         self._suspects: set[tuple[int, Position]] = set()
 
     def taken(self) -> None:

@@ -7,7 +7,7 @@ so the cells are written without a conflict check, and an adder never aborts ano
 cells of a transactional table like others: fences, shadow cells and compactions see them.
 
 A limit is judged by the gauge that exporters keep (`upkeep/lag.py`), read at most once in
-`GAUGE_AGE_S` seconds.  Where nobody has kept it for `STALE_S`, since no exporter runs, one adder
+`GAUGE_AGE_S` seconds.  Where it was not kept for `STALE_S`, since no exporter runs, one adder
 counts, no further than the limit, and writes it for all; and so on while that lasts.
 """
 
@@ -117,6 +117,7 @@ class Limit:
         most, longest_s = self._definition.max_entries, self._definition.max_lag_s
         if most is None and longest_s is None:
             return
+        # It may be `GAUGE_AGE_S` old: transactions of that time may pass the limit together.
         gauge = self._fresh(now_ts)
         if gauge.oldest_ts is None:
             return
@@ -239,10 +240,11 @@ class QueueWriter:
 
         recorded.before_commit(add)
         queues[self._table.name] = names
-        # Who records again behind an undone savepoint must find that nobody does.
+        # Who records again behind an undone savepoint must find that none does.
         recorded.when_undone(lambda: queues.pop(self._table.name, None))
 
     def _tell_of(self, bucket: int) -> None:
+        # Only the commit rings: what is rolled back is in no queue.
         if not self._buckets and isinstance(self._writer, Committing):
             self._writer.after_commit(lambda _: BELL.ring(self._heard_as(), self._buckets))
             self._writer.when_undone(self._buckets.clear)
@@ -255,7 +257,7 @@ class QueueWriter:
 
 
 def _readable(raw: bytes, row: bytes) -> Gauge | None:
-    """Return a gauge; None: it says nothing, and whoever counts next writes another one."""
+    """Return a gauge; None: it says nothing, and the next count writes another one."""
     try:
         return decode_document(raw, Gauge, row=row)
     except CorruptCell:

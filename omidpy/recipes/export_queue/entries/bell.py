@@ -1,7 +1,7 @@
 """Tells exporters what their own process has committed, so that they need not wait for a poll.
 
-Best effort: nobody hears of what other processes commit, and what is not heard is found by the next
-poll.
+Best effort: no listener hears of what other processes commit, and what is not heard is found by the
+next poll.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Queue(NamedTuple):
 
 
 class Listener(Protocol):
-    """Whoever wants to know."""
+    """What is called when an entry was committed."""
 
     def heard(self, buckets: Collection[int]) -> None:
         """Note that there are entries in some buckets.  Quick, and never raises."""
@@ -42,7 +42,7 @@ class Bell:
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody has ever listened: where nobody exports, nothing is to be done."""
+        """Whether anybody has ever listened: where no exporter runs, nothing is to be done."""
         return bool(self._listeners)
 
     def ring(self, queue: Queue, buckets: Collection[int]) -> None:

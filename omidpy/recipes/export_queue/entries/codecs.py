@@ -1,7 +1,7 @@
 """Values of entries as bytes: `bytes`, `json` or `msgpack`.
 
-A queue has one codec, kept with its definition, so that whoever opens it reads what was written.
-Never pickle: what is read from a store must not run code.
+A queue has one codec, kept with its definition, so that every client that opens it reads what was
+written.  Never pickle: what is read from a store must not run code.
 """
 
 from __future__ import annotations

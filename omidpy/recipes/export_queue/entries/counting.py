@@ -1,13 +1,13 @@
-"""How many entries wait in a bucket?  Kept beside its cursor, so that nobody scans to be told.
+"""How many entries wait in a bucket?  Kept beside its cursor, so that no caller scans to be told.
 
     waits       of what was committed up to `counted_ts`, so much has not left yet
     oldest_ts   when the first of that was committed
 
 An owner that has emptied the bucket knows that nothing waits, and one that has not takes from the
 count what it delivers, in the change that moves the cursor.  What was committed since `counted_ts`
-nobody has counted: adders do not, since a count that all of them change would let none commit
-beside another.  So while entries gather the count is too small by what came since it was made; and
-it is too large by what an operator has acknowledged.  An owner that does not come to the end of its
+was not counted: adders do not, since a count that all of them change would let none commit beside
+another.  So while entries gather the count is too small by what came since it was made; and it is
+too large by what an operator has acknowledged.  An owner that does not come to the end of its
 bucket, or whose receiver takes nothing, counts anew now and then, and spends little time on that.
 """
 
@@ -28,7 +28,7 @@ SHARE_OF_TIME: Final = 20
 """So much longer an owner delivers than it counts."""
 BELIEVED_S: Final = 600
 BELIEVED_TS: Final = BELIEVED_S * 1_000_000_000
-"""For how long a count is good enough for whoever asks for one."""
+"""For how long a count is good enough for a caller that asks for one."""
 
 
 def after_batch(
@@ -67,7 +67,7 @@ def rest_s(took_s: float) -> float:
 
 
 def is_believed(state: BucketState, now_ts: int) -> bool:
-    """Say whether somebody counts, and has done so not long ago."""
+    """Say whether a worker counts, and has done so not long ago."""
     return (
         state.owner is not None
         and state.counted_ts >= FIRST_WORLD_TIMESTAMP

@@ -5,7 +5,7 @@ at every moment there is exactly one of the two.  It has one of three states:
 
     poison   it cannot be delivered, and `parks` says whether its key waits for it
     waits    it is in order, and stands behind a poison one of its key
-    retry    somebody asked for it to be tried again
+    retry    it was asked to be tried again
 
 What is due of a key is what stands before its first parking poison, in the old order.  Hence a
 retry of that one releases all that wait behind it, and whatever of the key comes meanwhile is set
@@ -16,7 +16,7 @@ writes is a transaction, which may commit when the bucket has been in other hand
 owner has delivered the entry and removed it.  Hence
 
     X11 (claims-first)  such a transaction looks whose the bucket is once it has begun, and writes
-                        a cell of the bucket; who takes a bucket that nobody gave back commits a
+                        a cell of the bucket; who takes a bucket that was not given back commits a
                         write of the same cell before it looks into the bucket
 
 so that the one of the two that commits second aborts, or is seen.
@@ -190,7 +190,7 @@ def spoil_claims(tm: TransactionManager, table: str, bucket: int) -> None:
     """Let no transaction of an earlier owner commit any more (X11).
 
     Raises:
-        OmidError: nobody knows whether that was done.
+        OmidError: it is not known whether that was done.
 
     Cost: 1 transaction, and 1 get and 1 write.
     """
@@ -216,7 +216,7 @@ def bury(
     """Set entries aside, each with a note; those that are gone meanwhile are left alone.
 
     Raises:
-        TransactionAborted: somebody else did so at the same time; nothing was changed.
+        TransactionAborted: another did so at the same time; nothing was changed.
         BucketLost: the bucket is in other hands; nothing was changed.
     """
     rows = [found.row for found, _ in dying]
@@ -242,7 +242,7 @@ def rewrite(
     """Give dead letters other notes; None deletes one.
 
     Returns:
-        How many that are: one whose note somebody has changed since it was read is left alone.
+        How many that are: one whose note was changed since it was read is left alone.
     """
     count = 0
     with tm.begin() as tx:
@@ -268,7 +268,7 @@ def keep(
     """Keep a dead letter that was delivered, for a replay; one that is gone is left alone.
 
     Raises:
-        TransactionAborted: somebody else changes it at the same time; nothing was changed.
+        TransactionAborted: another changes it at the same time; nothing was changed.
     """
     row = grave.found.row
     with tm.begin() as tx:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class BucketLost(Exception):
-    """The bucket is somebody else's now, or may be."""
+    """The bucket is another worker's now, or may be."""
 
 
 class OwnedBucket(Protocol):
@@ -36,11 +36,11 @@ class OwnedBucket(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise `BucketLost` where somebody else may have the bucket by now."""
+        """Raise `BucketLost` where another worker may have the bucket by now."""
         ...
 
     def confirm(self) -> None:
-        """Raise `BucketLost` where somebody else has the bucket."""
+        """Raise `BucketLost` where another worker has the bucket."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Every change of a transaction as an entry of a queue, for whoever follows some of its tables.
+"""Every change of a transaction as an entry of a queue, for followers of some of its tables.
 
     queue = ExportQueue.create(tm, "orders", codec="msgpack")
     with tm.begin() as tx:

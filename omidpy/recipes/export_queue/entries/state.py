@@ -66,7 +66,7 @@ class Successor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue is; the same for everybody who opens it."""
+    """What a queue is; the same for every client that opens it."""
 
     number: Positive
     """Of its table: none of this id is given twice."""
@@ -86,10 +86,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     successor: Successor | None = None
     """The buckets that it is about to have."""
     is_paused: bool = False
-    """Whether nobody exports it, until somebody says otherwise."""
+    """Whether no worker exports it, until an operator says otherwise."""
     replays: Natural = 0
-    """How often somebody has asked for what was delivered: who is about to switch to other buckets
-    sees by it that there is something in the old ones again."""
+    """How often it was asked for what was delivered: who is about to switch to other buckets sees
+    by it that there is something in the old ones again."""
     incarnation: str = ""
     """What no other queue has, of whichever store; empty where an older omidpy has made it."""
 

@@ -108,7 +108,7 @@ class View:
         """
         if bucket in self._no_dead:
             return
-        # Closed here: an interrupt that came where nobody waits for it would be lost.
+        # Closed here: an interrupt that came where none waits for it would be lost.
         with closing(self._scan(dead_range(GENERATION, bucket), page_rows=1)) as found:
             first = next(found, None)
         next_bucket = MAX_BUCKETS if first is None else parse_dead_row(first.cell.row).bucket

@@ -3,12 +3,12 @@
     .<share>.<number>.mark    {"fence", "mark", "hidden", "name"}
 
 Of the files of a share the one with the largest number counts.  To take a bucket over, and to
-deliver a batch, is to write the next one, which `link` makes only where nobody has: so an owner
-that was replaced since it took over is refused.  One that slept for so long that its number was
-used and tidied up finds a larger one beside it, and is refused as well.
+deliver a batch, is to write the next one, which `link` makes only where it is not there: so an
+owner that was replaced since it took over is refused.  One that slept for so long that its number
+was used and tidied up finds a larger one beside it, and is refused as well.
 
 The file of a batch is durable under a hidden name before its mark is, and gets its own name behind
-it; whoever takes over does that first, where a death has come in between.  No lock is held that a
+it; the next owner does that first, where a death has come in between.  No lock is held that a
 process that was stopped could keep.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".mark"
 KEPT: Final = 2
-"""So many marks of a share are left, so that whoever reads one finds it."""
+"""So many marks of a share are left, so that a reader of one finds it."""
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class FolderMarks:
     """The marks of one folder.  Safe to share among threads, a share in the hands of one."""
 
     def __init__(self, folder: Path) -> None:
-        """Read nothing yet."""
+        """Read the folder when it is first asked for."""
         self._folder = folder
         self._numbers: dict[str, tuple[int, int]] = {}
         """(fence, number of its newest mark) of what this process has taken over."""
@@ -64,11 +64,13 @@ class FolderMarks:
             old = self._read(share, number) if number else None
             if old is not None and old.fence > share.fence:
                 raise Deposed(f"{self._folder}: {share.name} has an owner of fence {old.fence}")
+            # Before the fence is raised: the owner may have died between its mark and the name, and
+            # the mark that follows speaks of that file no more.
             if old is not None and old.hidden:
                 self.rename(old.hidden, old.name)
             mark = "" if old is None else old.mark
             if self._write(share, number + 1, _Document(share.fence, mark, "", "")):
-                break
+                break  # else another took over at the same time, whose fence is met next
         self._numbers[share.name] = share.fence, number + 1
         try:
             return decode_mark(mark, where=f"{self._folder}, {share.name}") if mark else None
@@ -84,12 +86,14 @@ class FolderMarks:
         fence, number = self._numbers.get(share.name, (0, 0))
         document = _Document(share.fence, mark.encode(), hidden, name)
         is_ours = fence == share.fence and self._write(share, number + 1, document)
+        # Looked at behind the write: a successor that has read our mark goes on behind it, and we
+        # write no more.
         if not is_ours or max(self._all(share)) != number + 1:
             raise Deposed(f"{self._folder}: {share.name} was taken over")
         self._numbers[share.name] = fence, number + 1
 
     def rename(self, hidden: str, name: str) -> None:
-        """Give a file its name, durably, unless somebody has."""
+        """Give a file its name, durably, unless one has that name."""
         with contextlib.suppress(FileNotFoundError):
             (self._folder / hidden).rename(self._folder / name)
         self.sync()
@@ -124,7 +128,7 @@ class FolderMarks:
             raise Refused(f"{path} is no mark: {error}; remove it if you know better") from error
 
     def _write(self, share: Share, number: int, document: _Document) -> bool:
-        """Write the mark of a number, durably; say whether nobody else has."""
+        """Write the mark of a number, durably; say whether no other owner has."""
         path = self._path(share, number)
         # No other thread or process has this name.
         draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
@@ -139,6 +143,8 @@ class FolderMarks:
         finally:
             draft.unlink(missing_ok=True)
         self.sync()
+        # A reader lists the marks and reads the newest: those before it are left for one that is
+        # slow in between.
         for old in self._all(share):
             if old <= number - KEPT:
                 self._path(share, old).unlink(missing_ok=True)

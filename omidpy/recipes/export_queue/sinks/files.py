@@ -1,12 +1,12 @@
-"""Writes each batch into a file, for whoever loads files: JSON lines, or Parquet (`parquet.py`).
+"""Writes each batch into a file, for loaders of files: JSON lines, or Parquet (`parquet.py`).
 
     <queue>-<bucket>-<first seq>-<last seq>-<hash of every seq>.<suffix>
 
 where a `seq` is `<commit_ts>.<ordinal, hexadecimal>`.  A file appears whole, under its name, once
-it is durable.  Whoever reads keeps, for each key, what has the largest `seq`.
+it is durable.  A reader keeps, for each key, what has the largest `seq`.
 
 A mark of the bucket is kept in the folder, with the name of the last file (`file_marks.py`): so an
-entry is in one file, whoever dies or sleeps, also where files are taken away as they come.
+entry is in one file, whichever owner dies or sleeps, also where files are taken away as they come.
 
 Where no marks are kept (`export`, for Spark and queues of the layout `fluo`) the name says exactly
 which entries are in a file, so that a batch that comes again replaces its own one. One that comes
@@ -59,7 +59,7 @@ class FileSink(ExactExporter):
         self._keeps_marks = True
 
     def open(self) -> None:
-        """Make the folder."""
+        """Make the folder, if it is not there."""
         self._folder.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -91,8 +91,8 @@ class FileSink(ExactExporter):
             return
         name = self._name(batch)
         hidden = self._written(name, batch)
-        # From here on the next owner may need it, and nobody removes it: neither where we are
-        # told that we were replaced, nor where an interrupt comes.
+        # From here on the next owner may need it, and no one removes it: neither where we are told
+        # that we were replaced, nor where an interrupt comes.
         self._marks.advance(share, mark, hidden=hidden.name, name=name)
         self._marks.rename(hidden.name, name)
 
@@ -148,7 +148,7 @@ class FileSink(ExactExporter):
             try:
                 theirs = self.seqs(other)
             except FileNotFoundError:
-                continue  # whoever loads files, or the owner of a larger one, was quicker
+                continue  # a loader of files, or the owner of a larger one, was quicker
             except (ValueError, KeyError, TypeError):
                 continue  # it is none of ours, whatever its name is
             if theirs < ours:

@@ -9,12 +9,12 @@
 | header `omidpy-fence` | a number that grows with each owner of the bucket |
 | other headers | the entry's |
 
-A batch is a transaction that keeps a mark as well (`kafka_transactions.py`): whoever reads with
-`isolation.level=read_committed`, which is not what Java's consumers do unless told to, sees each
-entry once, whoever has died or slept.
+A batch is a transaction that keeps a mark as well (`kafka_transactions.py`): a consumer that reads
+with `isolation.level=read_committed`, which is not what Java's consumers do unless told to, sees
+each entry once, whichever owner has died or slept.
 
 A log refuses nothing: where at least once was asked for, what comes again is in the topic twice,
-with one `omidpy-seq`.  Whoever reads keeps the largest one of each key, and passes over what is not
+with one `omidpy-seq`.  A consumer keeps the largest one of each key, and passes over what is not
 larger.
 
 A batch counts as delivered when all replicas that are in sync have all of it.
@@ -166,7 +166,7 @@ class KafkaSink(ExactExporter):
         self._pool.use(lambda producer: self._send(producer, batch))
 
     def close(self) -> None:
-        """Close the producers."""
+        """Close the producers of every bucket."""
         self._pool.close()
         shares, self._shares = self._shares, {}
         for transactions in shares.values():

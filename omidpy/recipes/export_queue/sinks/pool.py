@@ -22,7 +22,7 @@ class Pool(Generic[C]):
     """Idle connections to one server.  Safe to share among threads."""
 
     def __init__(self, connect: Callable[[], C], close: Callable[[C], object]) -> None:
-        """Open nothing yet."""
+        """Open the first connection when one is asked for."""
         self._connect = connect
         self._close = close
         self._idle: list[C] = []
@@ -30,7 +30,7 @@ class Pool(Generic[C]):
         self._is_open = True
 
     def use(self, work: Callable[[C], T]) -> T:
-        """Return what `work` returns, called with a connection that nobody else has."""
+        """Return what `work` returns, called with a connection that no other thread has."""
         try:
             connection = self._idle.pop()  # atomic
         except IndexError:

@@ -10,7 +10,7 @@ row of its own, by the primary key (commit_ts, ordinal), that is never replaced.
 transaction, and durable once that has committed, also where the server is set to answer earlier.
 
 It keeps a mark as well, in the table `omidpy_marks` of the same schema (`sql_marks.py`): rows that
-somebody has taken out of the table do not come again.  A session that sleeps in a transaction, and
+a reader has taken out of the table do not come again.  A session that sleeps in a transaction, and
 so keeps the row of its mark locked, is ended by the server after a while, unless that has been set.
 """
 
@@ -172,7 +172,7 @@ class PostgresqlSink(ExactExporter):
             raise Retry(f"{self._name}: {error}") from error
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections of every thread."""
         self._pool.close()
 
     def _new_pool(self) -> Pool[Any]:

@@ -2,12 +2,12 @@
 
     share text PRIMARY KEY, fence bigint, mark text
 
-A row is that of a table and of a bucket, whoever owns it.  To take a bucket over is to raise its
-fence: what an earlier owner has not committed by then finds another fence than its own, and changes
-nothing.
+A row is that of a table and of a bucket, of every owner it has.  To take a bucket over is to raise
+its fence: what an earlier owner has not committed by then finds another fence than its own, and
+changes nothing.
 
-A table of entries refuses what it has.  But whoever takes rows out of it, to work on them or to
-move them on, would be given those once more that came twice; marks stay.
+A table of entries refuses what it has.  But a reader that takes rows out of it, to work on them or
+to move them on, would be given those once more that came twice; marks stay.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Marks:
 
         Raises:
             Deposed: there is a later owner.
-            Refused: the row is nobody's of ours.
+            Refused: the row is not of our making.
         """
         name = self._name(share)
         cursor.execute(self.take, (name, share.fence, ""))

@@ -4,7 +4,7 @@
 
 A row is replaced only by what is newer, or by nothing, so that repetitions and a process that was
 paused change nothing (`sql.py`).  A batch is one transaction, synced before it counts as delivered,
-and keeps a mark as well, in the table `omidpy_marks` (`sql_marks.py`): rows that somebody has taken
+and keeps a mark as well, in the table `omidpy_marks` (`sql_marks.py`): rows that a reader has taken
 out of the table do not come again.
 """
 
@@ -62,6 +62,7 @@ class SqliteSink(ExactExporter):
     def open(self) -> None:
         """Open the file, and make the table."""
         connection = sqlite3.connect(self._file, check_same_thread=False, isolation_level=None)
+        # What a batch was returned from is removed from the queue, so that it must be on the disk.
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(
             made_of(self._table, key="BLOB", value="value", number="INTEGER", appends=self._appends)
@@ -82,6 +83,7 @@ class SqliteSink(ExactExporter):
         """Write a batch and its mark, whole."""
 
         def write(connection: sqlite3.Connection) -> None:
+            # In one transaction: an owner that was deposed writes neither mark nor entry.
             self._marks.advance(connection.cursor(), share, mark)
             self._write(connection, batch)
 
@@ -92,7 +94,7 @@ class SqliteSink(ExactExporter):
         self._run(lambda connection: self._write(connection, batch))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, if it was opened."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -113,6 +115,7 @@ class SqliteSink(ExactExporter):
         if connection is None:
             raise Retry(f"{self._file} is not open")
         try:
+            # The lock before the first look: no other owner raises the fence until the commit.
             connection.execute("BEGIN IMMEDIATE")
             found = work(connection)
             connection.execute("COMMIT")

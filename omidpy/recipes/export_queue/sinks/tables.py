@@ -77,7 +77,7 @@ class PlainTableSink(Exporter):
         self._family = family.encode()
 
     def export(self, batch: Batch) -> None:
-        """Write a batch."""
+        """Write a batch, each entry where nothing newer is."""
         rows: dict[bytes, dict[int, tuple[Put, Put]]] = {}
         crowded: dict[bytes, Entry] = {}
         can_check = self._store.capabilities.checked_changes
@@ -105,7 +105,7 @@ class PlainTableSink(Exporter):
         )
 
     def _write_if_newer(self, entry: Entry) -> None:
-        """Write an entry unless what is there is as new; somebody may write at the same time."""
+        """Write an entry unless what is there is as new; another may write meanwhile."""
         seq, column = _sortable(entry), Column(self._family, SEQ)
         mutation = RowMutation(entry.key, self._puts(entry)[1])
         while True:

@@ -12,8 +12,8 @@
 | 401, 403, 404, 405, 407, 410 | come again later; if nothing else is answered, the exporter ends |
 | any other, or none | come again later, after `Retry-After` seconds, an hour at most |
 
-Behind 409 and 412 nothing is removed, and the bucket is looked at: whoever has it goes on.  Where
-that is the same exporter all the same, it comes again, and ends if nothing else is answered.
+Behind 409 and 412 nothing is removed, and the bucket is looked at: its owner goes on.  Where that
+is the same exporter all the same, it comes again, and ends if nothing else is answered.
 
 A receiver may answer so of what it has already.  Who knows that of his says so with `taken`: these
 answers count as 2xx.  Then it must not answer them while it still works on an earlier request of
@@ -55,7 +55,7 @@ EVERYBODY: Final = frozenset(
         HTTPStatus.GONE,
     }
 )
-"""What is answered to whoever asks, whatever the entry is."""
+"""What is answered to any request, whatever the entry is."""
 SHOWN_BYTES: Final = 200
 LONGEST_PAUSE_S: Final = 3600.0
 """A receiver may not send an exporter to sleep for ever."""

@@ -1,4 +1,4 @@
-"""What whoever exports a queue does beside it now and then: measure, finish, purge."""
+"""What a worker does beside exporting, now and then: measure, finish, purge."""
 
 from __future__ import annotations
 

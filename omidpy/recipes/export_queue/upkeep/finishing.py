@@ -1,7 +1,7 @@
-"""Takes up operations that give queues other buckets, and that nobody runs any more.
+"""Takes up operations that give queues other buckets, and that no executor runs any more.
 
 While such an operation stands still nothing can be added to its queue, or new entries wait in
-buckets that nobody exports (`rebucketing.py`).  So whoever exports a queue also finishes them: its
+buckets that no worker exports (`rebucketing.py`).  So a worker of a queue also finishes them: its
 own, and those of other queues of the store, which it finds on the way.
 
 An operation has one executor at a time, so that any number of exporters may do this.
@@ -30,7 +30,7 @@ class Finisher:
     """Looks for such operations, and runs them.  One thread at a time."""
 
     def __init__(self, tm: TransactionManager) -> None:
-        """Run nothing yet."""
+        """Run nothing before `look` finds something."""
         self._tm = tm
         self._store = TableFateStore(tm.store)
         self._seen: Definition | None = None

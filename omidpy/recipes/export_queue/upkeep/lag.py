@@ -37,7 +37,7 @@ class BucketLag:
         oldest_commit_ts: When the first of them was committed; None: none waits.
         dead_letters: How many were set aside.
         exported: How many were delivered since the queue was made.
-        owner: The worker that exports it; None: nobody does.
+        owner: The worker that exports it; None: none does.
         epoch: Grows with each owner, and is no less than the seconds since 1970 when it came.
         stopped: Why it goes no further; empty if it does.
         oldest_age_s: As `Lag.oldest_age_s`.
@@ -72,7 +72,7 @@ class Lag:
         next_buckets: How many buckets the queue is about to have; None: no others.
         takes_entries: Whether anything can be added to it; not while it gets other buckets.
         operation: The id of the operation that gives it those; empty: none, or it is not known.
-        is_paused: Whether nobody exports it until it is resumed.
+        is_paused: Whether no worker exports it until it is resumed.
     """
 
     entries: int
@@ -96,7 +96,7 @@ def measure(tm: TransactionManager, places: Places, definition: Definition) -> L
 
 
 def known(tm: TransactionManager, places: Places, definition: Definition) -> Lag:
-    """Return what exporters have counted; a bucket that nobody has, or that has no order, is."""
+    """Return what exporters have counted; a bucket without an owner, or without order, is."""
     return _lag(tm, places, definition, _as_counted)[1]
 
 
@@ -151,7 +151,7 @@ def measure_roughly(tm: TransactionManager, places: Places, definition: Definiti
 
     def is_oldest(found: FoundEntry, oldest_here: int) -> bool:
         if definition.layout == BY_KEY:
-            return definition.max_lag_s is None  # nobody asks
+            return definition.max_lag_s is None  # no alarm asks for it
         return found.start_ts > oldest_here
 
     # While it gets other buckets entries wait in both.

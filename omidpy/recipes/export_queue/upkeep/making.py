@@ -55,8 +55,8 @@ def make(tm: TransactionManager, places: Places, wanted: Definition) -> Definiti
             _check_same(places, known, wanted)
             return known
         if known is not None:
-            # Whoever dropped it may have been stopped half-way: into a table that is there still
-            # his adders commit for some seconds, and those of this queue must not be among them.
+            # Its dropping may have been stopped half-way: into a table that is there still his
+            # adders commit for some seconds, and those of this queue must not be among them.
             _remove(tm, places, known)
         number = 1 if known is None else known.next_number()
         new = msgspec.structs.replace(
@@ -75,13 +75,13 @@ def make(tm: TransactionManager, places: Places, wanted: Definition) -> Definiti
 
 
 def _remove_unnamed(tm: TransactionManager, places: Places, number: int) -> None:
-    """Remove a table that was made for a queue of which somebody else has made another one."""
+    """Remove a table that was made for a queue of which another process made another one."""
     raw = tm.session.control.read(places.row())
     if raw is None:
         return
     known = decoded(places, raw)
     if number not in {known.number, known.successor and known.successor.number}:
-        _drop_table(tm, places, number)  # no number is given twice, so that nobody names it later
+        _drop_table(tm, places, number)  # no number is given twice, so that none names it later
 
 
 def make_table(tm: TransactionManager, queue_id: str, number: int, buckets: int) -> None:
@@ -118,7 +118,7 @@ def find(tm: TransactionManager, places: Places) -> Definition:
 
 
 def pause(tm: TransactionManager, places: Places, made: int, *, is_paused: bool) -> None:
-    """Let nobody export a queue, or somebody again.
+    """Let no worker export a queue, or let workers again.
 
     Raises:
         NoSuchQueue: it was dropped.
@@ -134,7 +134,7 @@ def pause(tm: TransactionManager, places: Places, made: int, *, is_paused: bool)
 
 
 def note_replay(tm: TransactionManager, places: Places, definition: Definition) -> bool:
-    """Count a replay in the definition of a queue; False: somebody has changed that, try again.
+    """Count a replay in the definition of a queue; False: that has changed meanwhile, try again.
 
     Raises:
         ExportError: it has other buckets than those of `definition`.
@@ -193,7 +193,7 @@ def drop(tm: TransactionManager, places: Places, made: int) -> None:
     """Remove a queue with everything in it.
 
     Transactions that are running and have added to it abort; exporters end.  What is committed
-    until this returns, by whoever still holds the queue, goes with it.
+    until this returns, by a client that still holds the queue, goes with it.
 
     Args:
         tm: The manager.

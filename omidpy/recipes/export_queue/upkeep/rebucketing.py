@@ -1,7 +1,7 @@
 """Gives a queue another number of buckets, and keeps the order of each key.
 
 A key that moves to another bucket would be exported by two owners at once.  So the new buckets are
-in a table of their own, and nobody exports them before the old ones are empty for good:
+in a table of their own, and no worker exports them before the old ones are empty for good:
 
     Prepare   name the new table and this operation in the definition, which refuses adders from now
               on; make the table
@@ -13,7 +13,7 @@ in a table of their own, and nobody exports them before the old ones are empty f
     X7 (old-before-new)  an entry of the new buckets is added only when no commit into the old ones
                          can come any more, and exported only when those are empty
 
-Whoever adds reads the definition within the transaction, at most `DEFINITION_AGE_S` ago.  So after
+An adder reads the definition within the transaction, at most `DEFINITION_AGE_S` ago.  So after
 `SETTLE_S` all that still use the old one have begun before the fence, which aborts them.  For these
 seconds an adder gets `QueueFull`, which is retryable; exporters never stop.
 
@@ -105,12 +105,12 @@ class RebucketTools:
         return raw, known
 
     def replace(self, queue_id: str, raw: bytes, new: Definition) -> bool:
-        """Replace a definition that nobody has changed."""
+        """Replace a definition that has not changed since it was read."""
         row = self.places(queue_id).row()
         return self.tm.session.control.replace(row, raw, encode_document(new))
 
     def remove_table(self, queue_id: str, number: int) -> None:
-        """Remove a table, if it is there; whoever has written to it aborts."""
+        """Remove a table, if it is there; transactions that have written to it abort."""
         table = self.tm.session.catalog.full_name(table_name(queue_id, number))
         with contextlib.suppress(NoSuchTable):
             self.tm.store.drop_table(table)
@@ -197,7 +197,7 @@ def _is_of(successor: Successor | None, operation: str) -> bool:
 
 @step(version=2, namespace="export_rebucket", retry=_BEFORE)
 class Prepare(_RebucketStep):
-    """Close the old table for whoever asks from now on, and make the new one."""
+    """Close the old table for transactions that begin from now on, and make the new one."""
 
     queue_id: str
     made: int
@@ -233,8 +233,8 @@ class Prepare(_RebucketStep):
                 return self.again()
         with contextlib.suppress(TableExists):
             making.make_table(env.tm, self.queue_id, successor.number, successor.buckets)
-        # Who was paused here may have made a table for nobody: it was undone, all was dropped, or
-        # others have finished this operation, and given the queue other buckets since.
+        # Who was paused here may have made a table that is not named: it was undone, all was
+        # dropped, or others have finished this operation, and given the queue other buckets since.
         found = env.read(self.queue_id, self.made)
         if found is None or not self._is_named(found[1], successor.number):
             env.remove_table(self.queue_id, successor.number)
@@ -256,8 +256,8 @@ class Prepare(_RebucketStep):
                 return
             if not self._is_ours(new, tx.id):
                 return  # another operator's: what is not proven to be ours stays (X8)
-            # First the table, as long as it is written whose it is: nobody adds to it yet, and
-            # whoever comes back to this line later finds none of this number.
+            # First the table, as long as it is written whose it is: no adder uses it yet, and an
+            # executor that comes back to this line later finds none of this number.
             env.remove_table(self.queue_id, new.number)
             if env.replace(self.queue_id, raw, msgspec.structs.replace(known, successor=None)):
                 return
@@ -285,7 +285,7 @@ class Settle(_QueueStep):
     first_table: str = ""
 
     def do(self, tx: StepContext, env: RebucketTools) -> Any:
-        """Wait before each fence: whoever takes this step again waits again."""
+        """Wait before each fence: an executor that takes this step again waits again."""
         tx.progress("waiting until all who add know of it")
         env.sleep(SETTLE_S)
         return super().do(tx, env)
@@ -339,7 +339,7 @@ class Switch(_QueueStep):
         """Move dead letters, and let exporters into the new buckets, if the old are empty still."""
         if known.number == self.old and known.successor is not None:
             if waiting(env.tm, self.queue_id, known):
-                return self.again()  # somebody has asked for dead letters to be tried again
+                return self.again()  # dead letters were asked to be tried again
             move_dead(env.tm, self.queue_id, known, known.successor)
             begin_epochs(env.tm, self.queue_id, known, known.successor)
             new = msgspec.structs.replace(
@@ -400,7 +400,7 @@ def rebucket(
 
     Raises:
         NoSuchQueue: it was dropped.
-        ExportError: somebody else gives it another number, or has done so, or exporters have not
+        ExportError: another process gives it another number, or has done so, or exporters have not
             emptied the old buckets after `wait_s`: the same call goes on.
     """
     known = making.find(tm, places)

@@ -2,7 +2,7 @@
 
 Nothing says any more how far such a bucket had come, so that what is still in it is delivered: once
 more, where its last batch was under way, or where the queue keeps what was delivered.  Its fence
-must be above all that receivers have seen of it, and nobody knows that one either: buckets of a
+must be above all that receivers have seen of it, and that one is not known either: buckets of a
 queue change hands about as often as each other, and far less often than `EPOCHS`.
 """
 
@@ -28,7 +28,7 @@ def unreadable(tm: TransactionManager, places: Places, definition: Definition) -
 def repair(tm: TransactionManager, places: Places, definition: Definition) -> list[int]:
     """Give such buckets a new state; return their numbers.
 
-    One that somebody else has repaired meanwhile is left alone.
+    One that was repaired meanwhile is left alone.
     """
     rows = BucketRows(tm.session.control, places, definition)
     found = rows.read()
@@ -36,7 +36,7 @@ def repair(tm: TransactionManager, places: Places, definition: Definition) -> li
     new = BucketState(
         epoch=max((state.epoch for state in good), default=0) + EPOCHS,
         turn=max((state.turn for state in good), default=0),
-        # Whoever had it may live, and be in the midst of something.
+        # Its owner may live, and be in the midst of something.
         is_unsure=True,
         is_torn=True,
     )

@@ -1,7 +1,7 @@
 """Says again what a queue is whose definition cannot be read.
 
 Its entries and the states of its buckets are there, but nothing says how many buckets, which codec
-and which layout it has: whoever made it knows, and each entry is held against what he says.
+and which layout it has: its maker knows, and each entry is held against what he says.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def purge(tm: TransactionManager, places: Places, definition: Definition) -> int
     try:
         kept_from = _timestamp(tm, view.start_ts, timedelta(seconds=definition.keep_s))
     except SnapshotTooOld:
-        return 0  # nobody knows yet which counted timestamp is as old as that
+        return 0  # it is not known yet which counted timestamp is as old
     count = 0
     in_store = tm.session.catalog.full_name(table)
     for raw in states:
@@ -86,11 +86,12 @@ def replay(
     definition: Definition,
     since: int | datetime | timedelta,
 ) -> None:
-    """Set the cursor of every bucket back; whoever exports it loses it, and finds it so.
+    """Set the cursor of every bucket back; its owner loses it, and finds it so.
 
-    Whoever gives the queue other buckets looks whether the old ones are empty, and then replaces
-    the definition that he had read before.  It is replaced here, too, once the cursors are back: so
-    either he looks again, or the buckets are the new ones by then, in which nothing is kept.
+    An operation that gives the queue other buckets looks whether the old ones are empty, and then
+    replaces the definition that he had read before.  It is replaced here, too, once the cursors are
+    back: so either he looks again, or the buckets are the new ones by then, in which nothing is
+    kept.
 
     Raises:
         ExportError: what was committed then may have been purged already; or the queue got other

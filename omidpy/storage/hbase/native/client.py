@@ -66,7 +66,7 @@ class NativeClient:
     """A client of one HBase.  Safe to share among threads, and after a fork."""
 
     def __init__(self, address: NativeAddress, *, calls: Calls | None = None) -> None:
-        """Call nobody yet.
+        """Call no server yet.
 
         Raises:
             ConfigError: a package is missing.

@@ -132,7 +132,7 @@ class Scanner:
                 forget([ahead.sent])
 
     def _ask_ahead(self, position: Position, rows: int) -> _Ahead | None:
-        """Ask for a page; None where that fails, which whoever reads it will meet himself."""
+        """Ask for a page; None where that fails, which its reader will meet himself."""
         try:
             if self._is_behind_end(position):
                 return None
@@ -263,7 +263,7 @@ class Scanner:
         return self.calls.send(region, "Scan", request, until_s=until(self.calls.address.timeout_s))
 
     def _answer(self, sent: Sent, pairing: Pairing | None = None) -> ScanAnswer:
-        # From now on: nobody may have listened since it was sent.
+        # From now on: no thread may have listened since it was sent.
         until_s = until(self.calls.address.timeout_s)
         return scan_messages.read_scan(self.calls.wait(sent, until_s), pairing)
 

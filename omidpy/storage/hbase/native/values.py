@@ -70,7 +70,7 @@ class Selection(NamedTuple):
 
 
 class Get(NamedTuple):
-    """Read a row."""
+    """What a Get asks of one row."""
 
     row: bytes
     selection: Selection

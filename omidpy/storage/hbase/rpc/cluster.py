@@ -1,8 +1,8 @@
 """Do all gateways of an address lead to the same HBase?
 
 Calls go to whichever gateway answers, so that two clusters in one address would each get a part of
-every transaction, and nobody would notice until data is missed.  A gateway is asked for the id of
-its cluster before the first call that it gets; one gateway alone is not asked.
+every transaction, and it would not be noticed until data is missed.  A gateway is asked for the id
+of its cluster before the first call that it gets; one gateway alone is not asked.
 
 A client that begins at the wrong cluster is found by the oracle, which knows the store's id.
 

@@ -253,7 +253,7 @@ class GatewayClient:
         return functools.partial(self.call, method)
 
     def is_dead(self) -> bool:
-        """Say whether the other side closed it, or sent what nobody asked for.  Cost: 1 poll."""
+        """Say whether the other side closed it, or sent what was not asked for.  Cost: 1 poll."""
         return bool(self._poll.poll(0))
 
     def close(self) -> None:
@@ -271,7 +271,7 @@ def open_client(address: HBaseAddress, host: str, port: int) -> GatewayClient:
     """Connect to a gateway as `address` says.
 
     Raises:
-        OSError: nobody listens there, the name is unknown, or TLS failed.
+        OSError: no server listens there, the name is unknown, or TLS failed.
         TException: SASL failed.
         ConfigError: a file that the address names cannot be used.
     """

@@ -4,12 +4,12 @@ A gateway remembers where regions are, and corrects itself by what region server
 has a case in which that takes minutes.  A region moves to another server and back, as in a rolling
 restart, and within two minutes is merged, split or dropped.  Each of the two servers then goes on
 saying for two minutes that it moved to the other one, and HBase's client follows them to and fro:
-it asks the catalogue only once a server knows nothing of a region.  Meanwhile whoever asks for a
-row of it hears nothing, and in the end that retries are exhausted; a table dropped and created
-anew under the same name is no better off.
+it asks the catalogue only once a server knows nothing of a region.  Meanwhile a client that asks
+for a row of it hears nothing, and in the end that retries are exhausted; a table dropped and
+created anew under the same name is no better off.
 
-So whoever has waited for a while asks the same gateway where all regions of the table are.  For
-that it reads the catalogue and corrects its memory, and also the call that it is busy with goes
+So a thread that has waited for a while asks the same gateway where all regions of the table are.
+For that it reads the catalogue and corrects its memory, and also the call that it is busy with goes
 where it should: measured, 0.6 s later.  Before a call that failed for such a reason is made again,
 it is asked likewise.
 
@@ -19,7 +19,8 @@ one's.  So where a look-up did not help, the next one makes it forget the place 
 Thrift1 has no call for that.
 
 It is an attempt to help: it has a connection of its own for a few seconds at most, and its failure
-concerns nobody.  Each table is looked up once in `EVERY_S` at each gateway, whoever waits for it.
+concerns no client.  Each table is looked up once in `EVERY_S` at each gateway, however many wait
+for it.
 
 Source: measured with HBase 2.6.4 and gateways 2.6.1; read in their code: the opening of a region
 removes no earlier move from a server's memory, which keeps it for a fixed 120 s, and scans look up

@@ -245,7 +245,7 @@ class GatewayPool:
     # -- borrowing ---------------------------------------------------------------------------------
 
     def _borrow(self, slot: _Slot, *, is_looked_at: bool) -> tuple[Client, Gateway]:
-        """Put a connection that nobody else uses into a slot; return its client and gateway.
+        """Put a connection that no other thread uses into a slot; return its client and gateway.
 
         Raises:
             NoGateway: none could be connected to.

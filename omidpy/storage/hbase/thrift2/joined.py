@@ -6,7 +6,7 @@ their puts, and so on.  A row in a call of forty costs the gateway and HBase a f
 costs alone.
 
 It has no errors of its own.  A joint call that fails tells neither whose row was at fault nor which
-rows were written; and one that is slow may be held up by a row in somebody else's region.  In both
+rows were written; and one that is slow may be held up by a row in another client's region.  In both
 cases each member sends its own puts once more and alone, as if it had never waited: after a failure
 at once, and after `PATIENCE_S` in line.  Nothing is lost by that, since a put names its version, so
 that the same put twice is the same cell.  But a copy that was given up may be written late, so this
@@ -18,8 +18,8 @@ Invariants:
   the one that made the joint call.
 * While threads wait for a table, one is under way with a call for it, and wakes them when it ends,
   however it ends.
-* A call that has been under way for `PATIENCE_S` is nobody's reason to wait; nor is a turn that a
-  thread lost which an exception took out of its call.
+* A call that has been under way for `PATIENCE_S` is no reason to wait; nor is a turn that a thread
+  lost which an exception took out of its call.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Member:
 
 
 class _Line:
-    """Those who wait for one table, and since when somebody is under way."""
+    """Those who wait for one table, and since when a call is under way."""
 
     __slots__ = ("since_s", "turn", "waiting")
 
@@ -164,7 +164,7 @@ class JoinedPuts:
             line.waiting.remove(member)
 
     def _leave(self, line: _Line, member: _Member) -> None:
-        """Leave a line without writing; whoever this one was to write for writes alone."""
+        """Leave a line without writing; those this one was to write for write alone."""
         if self._is_called(line, member):
             self._end(line, member.group, is_written=False)
 
@@ -213,6 +213,6 @@ class JoinedPuts:
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin with nobody in line: they are threads of the parent."""
+        """Begin with none in line: they are threads of the parent."""
         self._lock = threading.Lock()
         self._lines = {}

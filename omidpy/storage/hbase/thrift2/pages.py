@@ -64,7 +64,7 @@ class Thrift2Reader(Generic[RowT]):
             timeRange=self.wanted.time_range,
             maxVersions=self.wanted.max_versions,
             caching=count,
-            limit=count,  # else the region server reads ahead for nobody
+            limit=count,  # else the region server reads ahead in vain
             batchSize=most_cells,
             reversed=self.is_reversed,
             filterBytes=self.filter_bytes,

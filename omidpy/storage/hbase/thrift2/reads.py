@@ -102,7 +102,7 @@ class Thrift2Reads(Thrift2Calls):
             return iter(())
         reader = self._reader(table, selected, convert.row_of, is_reversed=reverse)
         in_order = paging.pages_backwards if reverse else paging.pages
-        # Whoever asks for versions from one on looks for what one transaction wrote.
+        # A caller that asks for versions from one on looks for what one transaction wrote.
         is_sparse = min_version > 0
         return in_order(
             reader, key_range, page_rows, table=table, sizes=self._sizes, is_sparse=is_sparse

@@ -81,7 +81,7 @@ class Thrift2Store(Thrift2Reads):
 
     @property
     def store_id(self) -> str:
-        """An id kept in the store, made by whoever asks first.
+        """An id kept in the store, made by the first client that asks.
 
         Raises:
             ConfigError: the store has not been set up.
@@ -118,8 +118,8 @@ class Thrift2Store(Thrift2Reads):
     def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
         """Disable and remove a table; a second attempt goes on where the first one ended.
 
-        HBase removes only what is disabled, and a table that was just made is not.  So whoever
-        looks once it is disabled, and finds the one that is wanted, removes no other.
+        HBase removes only what is disabled, and a table that was just made is not.  So a client
+        that looks once it is disabled, and finds the one that is wanted, removes no other.
         """
         if not rules.has(self.schema(table).attributes, only):
             return False
@@ -127,7 +127,7 @@ class Thrift2Store(Thrift2Reads):
         is_enabled = self._read(table, "isTableEnabled", name)
         if is_enabled:
             self._change(table, "disableTable", name)
-        # Also where somebody else has disabled it: another of its name, perhaps, which he gives
+        # Also where another client has disabled it: another of its name, perhaps, which he gives
         # back or wants to remove himself.
         if only and not rules.has(self.schema(table).attributes, only):
             if is_enabled:

@@ -1,4 +1,4 @@
-"""Calls to whoever has a row, or is the master, made again until they are answered.
+"""Calls to the server that has a row, or to the master, made again until they are answered.
 
     registry.py     where is the catalogue, where the master?  By ZooKeeper or by RPC
     locations.py    which server has a row?
@@ -6,5 +6,5 @@
     calls.py        calls made again until they are answered, or time is up
     steps.py        things that are done one after another
 
-What may be made twice is said by whoever calls.
+What may be made twice is said by the caller.
 """

@@ -1,4 +1,4 @@
-"""Calls to whoever has a region, and to the master, made again until they are answered.
+"""Calls to the server that has a region, and to the master, made again until they are answered.
 
 It ties connections, registry and places together, and corrects what is known of places by what
 servers say.  What may be made twice is said by the caller.
@@ -63,7 +63,7 @@ class Calls:
         now_s: Callable[[], float] = time.monotonic,
         by_ticket: bool = False,
     ) -> None:
-        """Call nobody yet.
+        """Call no server yet.
 
         Args:
             address: Where HBase is.

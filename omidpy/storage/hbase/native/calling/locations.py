@@ -1,8 +1,8 @@
 """Which server has a row?  A memory of the catalogue, corrected by what servers say.
 
-Whoever needs a region that is not known reads it from `hbase:meta`; the first to want a table reads
-all of it at once.  Those who want the same table meanwhile wait for that one look-up and find it
-done.  A place is forgotten when a server says that the region is not there, and only the place
+A thread that needs a region that is not known reads it from `hbase:meta`; the first to want a table
+reads all of it at once.  Those who want the same table meanwhile wait for that one look-up and find
+it done.  A place is forgotten when a server says that the region is not there, and only the place
 that proved wrong: of many threads that found it wrong one looks up, and the others find it mended.
 
 Tables are replaced whole, so that who reads needs no lock.
@@ -193,7 +193,7 @@ class Locations:
         return self._meta or self._find_meta()
 
     def _look_up(self, table: str, row: bytes, until_s: float) -> Region:
-        """Look a row up, unless somebody has meanwhile.  Holds the table's lock."""
+        """Look a row up, unless another thread has meanwhile.  Holds the table's lock."""
         found = self._known(table, row)
         if found is not None:
             return found
@@ -250,7 +250,7 @@ class Locations:
     # -- fork --------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Let nobody change what is known; look-ups go on."""
+        """Let no thread change what is known; look-ups go on."""
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:

@@ -5,5 +5,5 @@
     pool.py         all of them; fork
     diagnosis.py    what answers at a port where no HBase does?
 
-Which server is called is said by whoever calls.
+Which server is called is said by the caller.
 """

@@ -140,9 +140,9 @@ class Connection:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is of no more use.  Cost: 1 system call, while nobody waits for an answer."""
+        """Whether it is of no more use.  Cost: 1 system call, while no call is under way."""
         if self._broken is None and not self._pending:
-            # Nobody reads, so nobody has noticed that the server closed it.
+            # No thread reads, so none has noticed that the server closed it.
             if self._layer is not None:
                 # What can be read may be the layer's own, and the end as well.
                 within(self._receiving, self._receive, 0.0)
@@ -272,7 +272,7 @@ class Connection:
             waiting: What `send` has returned.
             until_s: When to give up.
             is_replaced: Asked each time when the server has said nothing to anybody for `DOUBT_S`:
-                whether another one is in its place, so that nobody need wait for this one.
+                whether another one is in its place, so that no call need wait for this one.
         """
         doubt_s = waiting.sent_s + DOUBT_S
         try:
@@ -495,7 +495,7 @@ def connect(
         is_first: No server has ever answered: one that says nothing is asked what it misses.
 
     Raises:
-        NotSent: nobody listens there, or the name is unknown; its cause says which.
+        NotSent: no server listens there, or the name is unknown; its cause says which.
         Disagreed: the server wants to be spoken to in another way.
         NoTicket: we cannot prove who we are.
     """

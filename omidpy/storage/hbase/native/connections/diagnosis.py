@@ -110,7 +110,7 @@ def _asked(host: str, port: int, question: bytes, patience_s: float) -> bytes:
 
 
 def speaks_tls(host: str, port: int, patience_s: float) -> bool:
-    """Try a TLS handshake; nothing is sent over it, so that nobody need be trusted.
+    """Try a TLS handshake; nothing is sent over it, so that no one need be trusted.
 
     A server that wants a certificate of ours, and so ends the handshake, speaks TLS, too.
     """

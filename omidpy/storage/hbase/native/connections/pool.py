@@ -86,7 +86,7 @@ class Connections:
         return within(place.lock, self._connected, place, (host, port, service), asked_s)
 
     def _connected(self, place: _Place, where: tuple[str, int, str], asked_s: float) -> Connection:
-        """Connect, unless somebody has tried while this thread waited.  Holds the place's lock."""
+        """Connect, unless another has tried while this thread waited.  Holds the place's lock."""
         old = place.connection
         if old is not None:
             if not old.has_ended:

@@ -53,7 +53,7 @@ class TlsLayer:
     """TLS, whose handshake is done."""
 
     def __init__(self, stream: TlsStream) -> None:
-        """Seal and open by a stream that nobody else uses."""
+        """Seal and open by a stream of this connection alone."""
         self._stream = stream
         self._lock = threading.Lock()
 

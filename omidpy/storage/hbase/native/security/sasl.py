@@ -3,7 +3,7 @@
 The client sends a preamble that names the mechanism, and a token with its length before it.  The
 server answers with a status, and a token of its own or, after a failure, a Java class and a
 message; so they go on until the mechanism is content.  A server without authentication offers to go
-on without, which is never taken: whoever asks for Kerberos is not to be talked out of it.
+on without, which is never taken: a client that asks for Kerberos is not to be talked out of it.
 
 Every length is held against a greatest one before a byte behind it is kept.
 

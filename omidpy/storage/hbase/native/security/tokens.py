@@ -1,9 +1,9 @@
 """Delegation tokens: how does a task in another process prove who calls, without a ticket?
 
-Whoever has a ticket asks HBase for a token and hands it on; whoever holds it is taken for its
-owner, until it ends, which is 7 days after it was given out unless HBase's settings differ.  A
-token gets no other token, and none is renewed: a driver fetches another when half of the time of
-its last one is over, and hands that on with what it sends from then on.
+A process with a ticket asks HBase for a token and hands it on; who holds it is taken for its owner,
+until it ends, which is 7 days after it was given out unless HBase's settings differ.  A token gets
+no other token, and none is renewed: a driver fetches another when half of the time of its last one
+is over, and hands that on with what it sends from then on.
 
 A token is secret.  It stands in no address, command line or message, and a `Token` shows itself to
 nobody: it travels pickled, inside what Spark sends to its tasks.

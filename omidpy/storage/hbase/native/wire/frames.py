@@ -46,7 +46,7 @@ def opening(service: str, user: str) -> bytes:
 
 
 def connection_header(service: str, user: str | None) -> bytes:
-    """Return what says which service is called, and by whom; None: by whoever was proved."""
+    """Return what says which service is called, and by whom; None: by the name that was proved."""
     header = bytearray()
     if user is not None:
         who = bytearray()

@@ -361,7 +361,7 @@ def region_message(region: Region) -> bytes:
 def region_of(cells: Sequence[Cell]) -> Region | None:
     """Return the region that a row of the catalogue is about.
 
-    None where nobody serves it any more, as after a split, or does not yet.
+    None where no server has it any more, as after a split, or does not yet.
     """
     info: bytes | None = None
     server, start_code = "", 0
