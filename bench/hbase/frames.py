@@ -302,14 +302,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hbase", type=Path, help="where tests.machines.hbase runs one; empty")
     parser.add_argument("--rounds", type=int, default=3, help="0: the commit alone")
     parser.add_argument("--rows", type=int, default=ROWS, help="that are read in each round")
+    parser.add_argument("--written", type=int, default=WRITTEN, help="rows, in each round")
     parser.add_argument(
         "--committed", type=int, default=COMMITTED, help="rows of the large commit, or 0"
     )
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.rounds, options.rows, options.committed = 1, 400, 400
-    written = min(WRITTEN, options.rows)
+        options.rounds, options.rows, options.written, options.committed = 1, 400, 400, 400
     before = os.getloadavg()[0]
     with ExitStack() as resources:
         directory = Path(resources.enter_context(tempfile.TemporaryDirectory()))
@@ -332,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench = Bench(spark, tm, url)
         since = bench.fill(options.rows)
         for number in range(options.rounds + 1 if options.rounds else 0):
-            bench.round(options.rows, written, since, number)
+            bench.round(options.rows, options.written, since, number)
         committed = bench.commit(options.committed, pids[0]) if options.committed else []
         machine = describe_machine(directory)
     document = FramesDocument(

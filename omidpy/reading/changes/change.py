@@ -8,8 +8,7 @@ its version, and is a change of the whole family.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from omidpy.base.cells import (
     LONG_BYTES,
@@ -18,41 +17,18 @@ from omidpy.base.cells import (
     is_family_marker,
     is_tombstone,
 )
-from omidpy.model import TIMESTAMP_STEP, Cell, ColumnSpec, Timestamp, base
+from omidpy.model import (
+    TIMESTAMP_STEP,
+    Cell,
+    Change,
+    ChangeKind,
+    ColumnSpec,
+    Timestamp,
+    base,
+)
 
 Committed: TypeAlias = tuple[Cell, Timestamp]
 """A data cell, and when its transaction committed."""
-
-
-class ChangeKind(StrEnum):
-    """What has become of a cell."""
-
-    PUT = "put"
-    """It was written."""
-    DELETE = "delete"
-    """It was deleted; perhaps it had not been there."""
-    DELETE_FAMILY = "delete_family"
-    """All columns of a family were deleted, which only clients of Omid's do in one."""
-    SNAPSHOT = "snapshot"
-    """It was there when the feed began."""
-
-
-class Change(NamedTuple):
-    """One cell that a transaction has changed."""
-
-    row: bytes
-    column: bytes
-    """Family and qualifier with a colon in between; of `delete_family` the family alone."""
-    value: bytes | None
-    """What was written; None: it was deleted."""
-    kind: ChangeKind
-    start_ts: Timestamp
-    """The snapshot of the transaction, and its identity."""
-    commit_ts: Timestamp
-    """All changes of a transaction have one, and no other transaction has it."""
-    old: bytes | None = None
-    """What a snapshot right before the commit sees in the column, where that was asked for; None:
-    nothing."""
 
 
 def order(change: Change) -> tuple[Timestamp, bytes, bool, bytes]:

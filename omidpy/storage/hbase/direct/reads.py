@@ -18,7 +18,7 @@ from omidpy.base.cells import (
     SHADOW_SUFFIX,
     shadow_qualifier,
 )
-from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell, RowValues
+from omidpy.model import MAX_VERSION, Cell, Change, ColumnSpec, KeyRange, PairedCell, RowValues
 from omidpy.storage import portions, rules
 from omidpy.storage.base import WHOLE_TABLE, LongRow, Portion, Row, Wanted
 from omidpy.storage.hbase import filters
@@ -160,6 +160,31 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         # Written in Python, two passes over each row would take longer than what they save.
         pages = self._paired(table, key_range, *options, SHADOWS)
         return ([(row[0][0], row) for row in page] for page in pages)
+
+    def scan_changes(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        min_version: int,
+        max_version: int,
+        first: bytes,
+        before: bytes,
+        page_rows: int,
+    ) -> Iterator[list[tuple[bytes, list[Change], Row]]]:
+        """Yield the changes of rows where nothing has to be decided; see `ShapesChanges`."""
+        rules.check_page_rows(page_rows)
+        bounds = min_version, max_version, None
+        scanner = self._scanner(table, key_range, columns, bounds)
+        if scanner is None:
+            return iter(())
+        if is_compiled():
+            pairing = SHADOWS._replace(first=first, before=before, erased=LEGACY_TOMBSTONE)
+            return self._pages_ahead(replace(scanner, pairing=pairing), page_rows)
+        # As above.
+        pages = self._pages_ahead(scanner, page_rows)
+        return ([(cells[0].row, [], cells) for cells in page] for page in pages)
 
     def _paired(
         self,

@@ -62,7 +62,8 @@ class Page(NamedTuple):
     """Rows of a scan, and where it goes on."""
 
     rows: list[Any]
-    """Lists of cells, or of pairs, or keys and values: whole rows, in the order of the scan.
+    """Lists of cells, or of pairs, or keys and what else there is: whole rows, in the order of the
+    scan.
 
     Empty only at its end, or beside a long row.
     """
@@ -328,14 +329,16 @@ class Scanner:
 
     def _key(self, row: Any) -> bytes:
         """Return the key of a row of an answer."""
-        has_values = self.pairing is not None and self.pairing.before is not None
-        key: bytes = row[0] if has_values else row[0][0]
+        is_shaped = self.pairing is not None and self.pairing.before is not None
+        key: bytes = row[0] if is_shaped else row[0][0]
         return key
 
     def _whole(self, cells: list[Cell]) -> Any:
         """Return a row that came in parts as others come."""
         if self.pairing is None:
             return cells
+        if self.pairing.first is not None:
+            return cells[0].row, [], cells
         pairs = cellblock.pairs_of(cells, self.pairing.prefix, self.pairing.suffix)
         return pairs if self.pairing.before is None else (cells[0].row, pairs)
 
