@@ -288,7 +288,7 @@ class ShapesChanges(Protocol):
 
         A row may come as changes, which may be none, instead of cells, and only as those that
         `reading.changes.change.simple_changes` would find: each data cell has a shadow cell in
-        front of it, none is of a checkpoint, and none has an empty qualifier.
+        front of it, none has an empty qualifier, and no column has two of one transaction.
 
         Args:
             table: As in `Store.scan`, and so are `key_range`, `columns`, `min_version`,

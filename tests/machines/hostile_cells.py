@@ -96,7 +96,7 @@ def plain(dice: random.Random, form: ModuleType, row: bytes) -> list[bytes]:
     ]
     values = (b"", b"v", b"erased", b"value")
     data = [
-        form.encode(row, *name, dice.choice((50, 50, 50, 6)), dice.choice(values)) for name in names
+        form.encode(row, *name, dice.choice((50, 50, 51, 6)), dice.choice(values)) for name in names
     ]
     return said + data
 

@@ -69,7 +69,10 @@ GUARDS: Final = {
     ),
     "a change before those asked for": ("if is_below(octets, stamp_at, first) or not", "if not"),
     "a change behind those asked for": (" or not is_below(octets, stamp_at, before):", ":"),
-    "a change of a checkpoint": ("version % _STEP or not", "not"),
+    "a column that a transaction wrote twice": (
+        "if place and start_ts == last_start_ts",
+        "if place > 99 and start_ts == last_start_ts",
+    ),
     "a column that comes twice": ("            if name in values:\n", "            if False:\n"),
     "a number that takes its sign from C": (
         "    return value << 8 | octets[at + 3]\n",

@@ -18,7 +18,6 @@ from omidpy.base.cells import (
     is_tombstone,
 )
 from omidpy.model import (
-    TIMESTAMP_STEP,
     Cell,
     Change,
     ChangeKind,
@@ -67,9 +66,9 @@ def simple_changes(
 ) -> list[Change] | None:
     """Return the changes of a row where all is simple; None where it is not.
 
-    Simple is: every data cell has its shadow cell in front of it, and none is of a checkpoint.  Of
-    a family marker, whose qualifier is empty, the shadow cell is behind.  Most rows are simple, and
-    of those this says what `changes_of` says.
+    Simple is: every data cell has its shadow cell in front of it, and no column has two cells of
+    one transaction.  Of a family marker, whose qualifier is empty, the shadow cell is behind.  Most
+    rows are simple, and of those this says what `changes_of` says.
 
     Args:
         cells: The row, as a store returns it.
@@ -79,6 +78,7 @@ def simple_changes(
     """
     shadows: dict[tuple[bytes, bytes, int], bytes] = {}
     found: list[Change] = []
+    last: tuple[bytes, bytes, int] | None = None
     for row, family, qualifier, version, value in cells:
         if qualifier[-2:] == SHADOW_SUFFIX:
             if qualifier[:3] != SHADOW_PREFIX:
@@ -86,15 +86,18 @@ def simple_changes(
             shadows[family, qualifier[3:-2], version] = value
             continue
         shadow = shadows.get((family, qualifier, version))
-        if shadow is None or len(shadow) != LONG_BYTES or version % TIMESTAMP_STEP:
+        start_ts = base(version)
+        this = family, qualifier, start_ts
+        if shadow is None or len(shadow) != LONG_BYTES or this == last:
             return None
+        last = this
         if not after < shadow <= upto or (
             columns is not None
             and (family, None) not in columns
             and (family, qualifier) not in columns
         ):
             continue
-        start_ts, commit_ts = Timestamp(version), Timestamp(int.from_bytes(shadow))
+        commit_ts = Timestamp(int.from_bytes(shadow))
         column = family + b":" + qualifier
         if is_tombstone(value):
             found.append(Change(row, column, None, ChangeKind.DELETE, start_ts, commit_ts))

@@ -19,7 +19,7 @@ cdef int _COLON
 cdef object _new
 cdef object _Cell
 cdef object _Change
-cdef long long _STEP
+cdef unsigned long long _STEP
 cdef object _WRITTEN
 cdef object _DELETED
 
@@ -125,6 +125,7 @@ cdef class Block:
         found=list, place=cython.longlong, is_run=bint, _=cython.longlong, cell_at=cython.longlong,
         start=cython.longlong, length=cython.longlong, version=cython.ulonglong,
         stamp_at=cython.longlong, name=bytes, value=bytes, commit_ts=cython.ulonglong,
+        start_ts=cython.ulonglong, last_start_ts=cython.ulonglong, last_name=bytes,
     )
     cdef list _plain_changes(
         self, claimed, bytes prefix, bytes suffix, tuple bounds, bytes erased, list names

@@ -155,8 +155,8 @@ def decode_changes(
 
     Only a plain result comes as changes, any other as its cells, without a change.  It is plain if
     what is said of its cells is 8 bytes each, and comes ahead of them, if none has an empty
-    qualifier, and all their versions are multiples of `TIMESTAMP_STEP`.  What is said is when the
-    change was committed.
+    qualifier, and no column has two of one transaction.  What is said is when the change was
+    committed.
 
     Args:
         data: What came.
@@ -417,7 +417,8 @@ class Block:
         ahead, behind = len(prefix), len(suffix)
         first, before = bounds
         found: list[Change] = []
-        place = 0
+        place = last_start_ts = 0
+        last_name = b""
         is_run = False
         for _ in range(self._begin(claimed)):
             cell_at = self._position
@@ -430,11 +431,16 @@ class Block:
                 is_run = True
                 continue
             is_run = False
-            version = self._version()
-            if not length or version % _STEP or not self._finds_said(ahead, behind):
+            if not length or not self._finds_said(ahead, behind):
                 return None
             stamp_at = self._said_at - _STAMP_BYTES
             name = self._name(names, place, length)
+            version = self._version()
+            start_ts = version - version % _STEP
+            # The versions of a column stand together.
+            if place and start_ts == last_start_ts and name == last_name:
+                return None
+            last_start_ts, last_name = start_ts, name
             place += 1
             if is_below(octets, stamp_at, first) or not is_below(octets, stamp_at, before):
                 continue
@@ -445,11 +451,11 @@ class Block:
             commit_ts = self._stamp(stamp_at)
             if _IS_COMPILED:
                 change = new_change(  # type: ignore[name-defined]  # noqa: F821 - in the .pxd
-                    _Change, self._row, name, value, kind, version, commit_ts
+                    _Change, self._row, name, value, kind, start_ts, commit_ts
                 )
                 found.append(change)
             else:
-                fields = (self._row, name, value, kind, version, commit_ts, None)
+                fields = (self._row, name, value, kind, start_ts, commit_ts, None)
                 found.append(_new(_Change, fields))
         return found
 
