@@ -101,19 +101,28 @@ class Scanner:
             return Position(self.key_range.end, is_included=False)
         return Position(self.key_range.start, is_included=True)
 
-    def pages(self, rows: int) -> Generator[list[Any], None, None]:
+    def pages(
+        self, rows: int, start: Position | None = None
+    ) -> Generator[list[Any], None, Position | None]:
         """Yield pages of at most `rows`, from the third on asked for while the one before is used.
 
         So HBase works while the reader does, and a scan that ends within two pages costs no call
         in vain.  What was asked for more than `MOST_AHEAD_S` ago is asked for anew, and no page of
         that scan ahead any more: no row is older than that when it comes.
 
+        Args:
+            rows: In a page.
+            start: Where to begin; None: at the start of the range.
+
+        Returns:
+            The place of a row that is longer than the reader wants; None at the end.
+
         Raises:
             OmidError: what the failure of a call means.
 
         Cost: 1 RPC a page, and 1 more where it is not read to its end.
         """
-        position: Position | None = self.start()
+        position: Position | None = self.start() if start is None else start
         ahead: _Ahead | None = None
         is_ahead, count = True, 0
         try:
@@ -123,11 +132,16 @@ class Scanner:
                     ahead, is_ahead = None, False
                 page = self.page(position, rows, ahead=ahead)
                 ahead, position = None, page.position
+                if page.long_row is not None:
+                    if page.rows:
+                        yield page.rows
+                    return Position(page.long_row, is_included=True)
                 count += 1
                 if is_ahead and count > 1 and position is not None:
                     ahead = self._ask_ahead(position, rows)
                 if page.rows:
                     yield page.rows
+            return None
         finally:
             if ahead is not None:
                 forget([ahead.sent])
@@ -284,6 +298,10 @@ class Scanner:
         if answer.cursor is not None:
             return Page([], Position(answer.cursor, is_included=True))
         raise Garbled("a scan brings neither rows nor a reason")
+
+    def behind(self, page: list[Any]) -> Position:
+        """Return where the page begins that follows one."""
+        return self._after(self._key(page[-1]))
 
     def _after(self, row: bytes) -> Position:
         return Position(row, is_included=False)
