@@ -17,7 +17,7 @@ an undone layer had already sent is named, so that exactly those versions can be
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from omidpy.base.cells import encode_long, shadow_qualifier
@@ -103,7 +103,8 @@ class WriteBuffer:
         """Of layers that are no more, and of parts."""
         self._layers = [Layer()]
         self._taken: list[Layer] = []
-        self._sent: dict[CellName, dict[int, bytes | None]] = {}
+        self._sent: dict[CellName, Mapping[int, bytes | None]] = {}
+        """Version -> value; replaced and never changed, because many cells may share one."""
         self._unacknowledged: dict[tuple[CellName, int], None] = {}
         self.on_unmerge: Callable[[str], object] | None = None
         """Is told of each worker whose merge is undone with a savepoint."""
@@ -296,23 +297,24 @@ class WriteBuffer:
         """
         self._merged.difference_update(merge.names)
         self._conflict_free.difference_update(merge.conflict_free)
-        for name, version in merge.sent:
-            versions = self._sent[name]
-            del versions[version]
-            if not versions:
-                del self._sent[name]
+        self._unsend(merge.sent)
         if self.on_unmerge is not None:
             self.on_unmerge(merge.worker_id)
 
     @_whole
     def forget(self, dropped: DroppedSavepoint) -> None:
         """Note that what a dropped layer had sent is gone from the store."""
-        for name, version in dropped.sent:
-            versions = self._sent[name]
-            del versions[version]
-            if not versions:
-                del self._sent[name]
+        self._unsend(dropped.sent)
         self._dropped.remove(dropped)
+
+    def _unsend(self, sent: Iterable[tuple[CellName, int]]) -> None:
+        """Let some cells be none that were sent."""
+        for name, version in sent:
+            versions = {at: value for at, value in self._sent[name].items() if at != version}
+            if versions:
+                self._sent[name] = versions
+            else:
+                del self._sent[name]
 
     def _take_checkpoint(self) -> None:
         if self._checkpoint == MAX_CHECKPOINTS:
@@ -361,7 +363,8 @@ class WriteBuffer:
             for name, value in changed.items():
                 # Before it leaves: from here on it may be in the store, whatever is answered, so
                 # that the transaction heals it or removes it (I8, I9).
-                self._sent.setdefault(name, {})[version] = value
+                versions = self._sent.get(name)
+                self._sent[name] = {**versions, version: value} if versions else {version: value}
                 self._unacknowledged[name, version] = None
                 layer.sent.append((name, version))
         batch: dict[str, dict[bytes, list[Put]]] = {}
@@ -473,26 +476,33 @@ class WriteBuffer:
         Raises:
             ContradictingPart: another part holds one of the cells too.
         """
-        twice = None if is_again else next((name for name in names if name in self._merged), None)
-        if twice is not None:
+        is_new = self._merged.isdisjoint(names)
+        if not is_again and not is_new:
+            twice = next(name for name in names if name in self._merged)
             raise ContradictingPart(f"{twice} was written by two parts; give each cell to one task")
         self._past_put_count += len(names)
         free = {name for name in conflict_free if not self._is_written(name)}
-        merge = Merge(
-            worker_id,
-            [name for name in names if name not in self._merged],
-            [(name, version) for name in names if not self.has_sent(name, version)],
-            free - self._conflict_free,
-        )
+        if self.has_savepoint:
+            merge = Merge(
+                worker_id,
+                [name for name in names if name not in self._merged],
+                [(name, version) for name in names if not self.has_sent(name, version)],
+                free - self._conflict_free,
+            )
+            self._layers[-1].merges.append(merge)
         self._merged.update(names)
         self._conflict_free |= free
-        self._conflict_free.difference_update(set(names).difference(conflict_free))
+        if self._conflict_free:
+            self._conflict_free.difference_update(set(names).difference(conflict_free))
+        # Its value is the worker's: nothing here sends it, but it is healed or removed with the
+        # rest.
+        alone: Mapping[int, bytes | None] = {version: None}
+        if self._sent.keys().isdisjoint(names):
+            self._sent.update(dict.fromkeys(names, alone))
+            return
         for name in names:
-            # Its value is the worker's: nothing here sends it, but it is healed or removed with
-            # the rest.
-            self._sent.setdefault(name, {})[version] = None
-        if self.has_savepoint:
-            self._layers[-1].merges.append(merge)
+            versions = self._sent.get(name)
+            self._sent[name] = {**versions, version: None} if versions else alone
 
     def has_sent(self, name: CellName, version: int) -> bool:
         """Say whether a cell is one of this transaction's, of its own or of a merged part."""
