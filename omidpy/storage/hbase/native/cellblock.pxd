@@ -10,6 +10,7 @@ cdef extern from "Python.h":
     void PyTuple_SET_ITEM(object, Py_ssize_t, object)
 
 ctypedef const unsigned char *Octets
+ctypedef unsigned char *Places
 
 cdef bint _IS_COMPILED
 cdef long long _LEAST
@@ -63,6 +64,49 @@ cdef inline object new_change(
     Py_INCREF(None)
     PyTuple_SET_ITEM(change, 6, None)
     return change
+
+@cython.locals(
+    sizes=list, cells_size=cython.longlong, fixed=cython.longlong, row=bytes, length=cython.longlong,
+    count=cython.longlong, family=bytes, qualifier=bytes, value=bytes, size=cython.longlong,
+    index=cython.longlong, body=cython.longlong, out=Out, version=cython.ulonglong,
+)
+cpdef tuple encode_puts(changes, long long durability)
+
+@cython.final
+cdef class Out:
+    cdef bytearray _actions
+    cdef bytearray _cells
+    cdef long long _size
+    cdef long long _cells_size
+    cdef long long _at
+    cdef long long _cells_at
+
+    cdef tuple done(self)
+
+    @cython.locals(
+        out=Places, length=cython.longlong, body=cython.longlong, at=cython.longlong,
+    )
+    cdef int action(
+        self, long long index, long long size, bytes row, long long count, long long durability
+    ) except -1
+
+    @cython.locals(
+        out=Places, at=cython.longlong, row_length=cython.longlong, family_length=cython.longlong,
+        qualifier_length=cython.longlong, value_length=cython.longlong, key_length=cython.longlong,
+    )
+    cdef int cell(
+        self, bytes row, bytes family, bytes qualifier, unsigned long long version, bytes value
+    ) except -1
+
+@cython.locals(size=cython.longlong)
+cdef long long varint_size(unsigned long long value) noexcept
+
+cdef long long put_varint(Places out, long long at, unsigned long long value) noexcept
+
+cdef void put_number(Places out, long long at, unsigned long long value) noexcept
+
+@cython.locals(index=cython.longlong)
+cdef void copy(Places out, long long at, Octets data, long long length) noexcept
 
 @cython.final
 cdef class Block:

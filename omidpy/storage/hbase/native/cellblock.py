@@ -19,6 +19,7 @@ from typing import Final
 
 from omidpy.model import TIMESTAMP_STEP, Cell, Change, ChangeKind, PairedCell, RowValues
 from omidpy.storage.hbase.native.faults import Garbled
+from omidpy.storage.hbase.native.values import RowChange
 
 PUT: Final = 4
 DELETE_VERSION: Final = 8
@@ -73,6 +74,39 @@ def encode(
             value,
         )
     )
+
+
+def encode_puts(changes: Sequence[RowChange], durability: int) -> tuple[bytes, bytes]:
+    """Return the actions of a `RegionAction` that put rows, one after the other, and their cells.
+
+    An action is a field 3: the number of the row in field 1, a `MutationProto` in field 2, which
+    has the row in field 1, its type in 2, its durability in 6 if that is not 0, and in 8 how many
+    cells it has.
+
+    Args:
+        changes: What is put; they delete nothing.
+        durability: Of `MutationProto`.
+    """
+    sizes: list[int] = []
+    cells_size = 0
+    fixed = 4 if durability else 2
+    for row, puts, _ in changes:
+        length = len(row)
+        count = 0
+        for family, qualifier, _, value in puts:
+            cells_size += _LEAST + length + len(family) + len(qualifier) + len(value)
+            count += 1
+        sizes.append(1 + varint_size(length) + length + fixed + 1 + varint_size(count))
+    size = 0
+    for index, length in enumerate(sizes):
+        body = 2 + varint_size(index) + varint_size(length) + length
+        size += 1 + varint_size(body) + body
+    out = Out(bytearray(size), bytearray(cells_size))
+    for index, (row, puts, _) in enumerate(changes):
+        out.action(index, sizes[index], row, len(puts), durability)
+        for family, qualifier, version, value in puts:
+            out.cell(row, family, qualifier, version, value)
+    return out.done()
 
 
 def decode(data: bytes, position: int, counts: Iterable[int]) -> list[list[Cell]]:
@@ -196,6 +230,113 @@ def pairs_of(cells: Sequence[Cell], prefix: bytes, suffix: bytes) -> list[Paired
     """Return the cells of one result as `decode_pairs` does."""
     block = b"".join(encode(*cell) for cell in cells)
     return decode_pairs(block, 0, (len(cells),), prefix, suffix)[0]
+
+
+class Out:
+    """Two buffers that are filled from their beginnings, each of the size that it will have."""
+
+    def __init__(self, actions: bytearray, cells: bytearray) -> None:
+        """Fill them from now on."""
+        self._actions, self._cells = actions, cells
+        self._size, self._cells_size = len(actions), len(cells)
+        self._at = self._cells_at = 0
+
+    def done(self) -> tuple[bytes, bytes]:
+        """Return both, which are full."""
+        assert (self._at, self._cells_at) == (self._size, self._cells_size), "they were measured"
+        return bytes(self._actions), bytes(self._cells)
+
+    def action(self, index: int, size: int, row: bytes, count: int, durability: int) -> None:
+        """Add the action that puts a row; its `MutationProto` has so many bytes."""
+        out = self._actions
+        length = len(row)
+        body = 2 + varint_size(index) + varint_size(size) + size
+        at = self._at
+        if at + 1 + varint_size(body) + body > self._size:
+            raise ValueError("an action is larger than was measured")
+        out[at] = 0x1A
+        at = put_varint(out, at + 1, body)
+        out[at] = 0x08
+        at = put_varint(out, at + 1, index)
+        out[at] = 0x12
+        at = put_varint(out, at + 1, size)
+        out[at] = 0x0A
+        at = put_varint(out, at + 1, length)
+        copy(out, at, row, length)
+        at += length
+        out[at] = 0x10
+        out[at + 1] = 2
+        at += 2
+        if durability:
+            out[at] = 0x30
+            out[at + 1] = durability
+            at += 2
+        out[at] = 0x40
+        self._at = put_varint(out, at + 1, count)
+
+    def cell(self, row: bytes, family: bytes, qualifier: bytes, version: int, value: bytes) -> None:
+        """Add a cell, as `encode` returns it."""
+        out, at = self._cells, self._cells_at
+        row_length, family_length = len(row), len(family)
+        qualifier_length, value_length = len(qualifier), len(value)
+        key_length = _KEY_OVERHEAD + row_length + family_length + qualifier_length
+        if at + 12 + key_length + value_length > self._cells_size:
+            raise ValueError("a cell is larger than was measured")
+        if row_length > 0xFFFF or family_length > 0xFF:
+            raise ValueError("a row or a family is too long")
+        put_number(out, at, 8 + key_length + value_length)
+        put_number(out, at + 4, key_length)
+        put_number(out, at + 8, value_length)
+        out[at + 12] = row_length >> 8
+        out[at + 13] = row_length & 0xFF
+        at += 14
+        copy(out, at, row, row_length)
+        at += row_length
+        out[at] = family_length
+        at += 1
+        copy(out, at, family, family_length)
+        at += family_length
+        copy(out, at, qualifier, qualifier_length)
+        at += qualifier_length
+        put_number(out, at, version >> 32)
+        put_number(out, at + 4, version & 0xFFFFFFFF)
+        out[at + 8] = PUT
+        at += 9
+        copy(out, at, value, value_length)
+        self._cells_at = at + value_length
+
+
+def varint_size(value: int) -> int:
+    """Return how many bytes a number takes, seven bits in each."""
+    size = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+def put_varint(out: bytearray, at: int, value: int) -> int:
+    """Put a number, seven bits a byte, lowest first; return where it ends."""
+    while value > 0x7F:
+        out[at] = value & 0x7F | 0x80
+        value >>= 7
+        at += 1
+    out[at] = value
+    return at + 1
+
+
+def put_number(out: bytearray, at: int, value: int) -> None:
+    """Put an unsigned number of 4 bytes."""
+    out[at] = value >> 24 & 0xFF
+    out[at + 1] = value >> 16 & 0xFF
+    out[at + 2] = value >> 8 & 0xFF
+    out[at + 3] = value & 0xFF
+
+
+def copy(out: bytearray, at: int, data: bytes, length: int) -> None:
+    """Put bytes, all of them."""
+    for index in range(length):
+        out[at + index] = data[index]
 
 
 class Block:

@@ -383,3 +383,22 @@ def test_no_bytes_of_an_answer_raise_anything_else(
     assert refused > len(bodies) // 4
     assert not issubclass(CallFailed, OmidError), "translated where it leaves"
     assert frames.MAX_FRAME_BYTES == 2**28
+
+
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 999, 1000, 1001])
+@pytest.mark.parametrize("other", [None, 0, 5, 999])
+def test_answers_to_many_puts_are_read_as_one_by_one(count: int, other: int | None) -> None:
+    """Those that brought nothing are known at first sight; one that failed is not among them."""
+    results: list[dict[str, Any]] = [{"index": at, "result": {}} for at in range(count)]
+    if other is not None and other < count:
+        results[other] = {"index": other, "exception": {"name": "java.io.IOException"}}
+    body = {"regionActionResult": [{"resultOrException": results}]}
+    (part,) = messages.read_multi(answer("MultiResponse", **body), 1)
+    assert sorted(part.results) == list(range(count))
+    for at, found in part.results.items():
+        if at == other:
+            assert isinstance(found, Fault)
+        else:
+            assert found == Found([])
+    fresh = [id(one.cells) for one in part.results.values() if isinstance(one, Found)]
+    assert len(set(fresh)) == len(fresh), "nobody shares what he is given"
