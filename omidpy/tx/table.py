@@ -86,7 +86,7 @@ class TransactionalTable(Counters, Frames):
         self._host = host
         self._snapshot = snapshot
         self._buffer = buffer
-        self._writes = TableWrites(
+        self.writes = TableWrites(
             host,
             snapshot,
             buffer,
@@ -437,7 +437,7 @@ class TransactionalTable(Counters, Frames):
         """
         refuse("timestamp", timestamp)
         refuse("wal", None if wal is True else wal)
-        self._writes.put(row, self._writes.checked_cells(row, data))
+        self.writes.put(row, self.writes.checked_cells(row, data))
 
     def delete(
         self,
@@ -458,7 +458,7 @@ class TransactionalTable(Counters, Frames):
         """
         refuse("timestamp", timestamp)
         refuse("wal", None if wal is True else wal)
-        self._writes.delete(self._writes.checked_delete(row, columns))
+        self.writes.delete(self.writes.checked_delete(row, columns))
 
     def batch(
         self,
@@ -485,7 +485,7 @@ class TransactionalTable(Counters, Frames):
         if transaction and batch_size is not None:
             raise UsageError("batch: transaction=True cannot be combined with batch_size")
         self._host.check_writable()
-        return Batch(self._writes, batch_size)
+        return Batch(self.writes, batch_size)
 
 
 def _values(row: SeenRow) -> dict[bytes, Any]:

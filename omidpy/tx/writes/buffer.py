@@ -133,6 +133,28 @@ class WriteBuffer:
                 self._conflict_free.add(name)
         self._layers[-1].put(table, row, family, qualifier, value)
 
+    def put_rows(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        columns: Sequence[tuple[bytes, bytes]],
+        values: Sequence[Sequence[bytes | None]],
+    ) -> None:
+        """Buffer values of the same columns of many rows, checked for conflicts.
+
+        Args:
+            table: The table.
+            rows: Their keys.
+            columns: Families and qualifiers.
+            values: Of each column, in the order of the rows; None is none.
+        """
+        layer = self._layers[-1]
+        if self._conflict_free or not layer.put_rows(table, rows, columns, values):
+            for row, *cells in zip(rows, *values, strict=True):
+                for (family, qualifier), value in zip(columns, cells, strict=True):
+                    if value is not None:
+                        self.put(table, row, family, qualifier, value)
+
     def _is_written(self, name: CellName) -> bool:
         column = (name.family, name.qualifier)
         return name in self._sent or any(
@@ -346,7 +368,7 @@ class WriteBuffer:
         for layer in self._taken:
             changed = dict(layer.cells())
             rewritten = None
-            if self._sent:
+            if not self._sent.keys().isdisjoint(changed):
                 changed = {name: new for name, new in changed.items() if self._newest(name) != new}
                 rewritten = next((name for name in changed if name in self._sent), None)
             if self._fixed_version is not None and rewritten is not None:
@@ -360,19 +382,22 @@ class WriteBuffer:
                 # And a put at a version that was deleted is hidden by the marker of the delete.
                 self._take_checkpoint()
             version = self._fixed_version or self._start_ts + self._checkpoint
-            for name, value in changed.items():
-                # Before it leaves: from here on it may be in the store, whatever is answered, so
-                # that the transaction heals it or removes it (I8, I9).
-                versions = self._sent.get(name)
-                self._sent[name] = {**versions, version: value} if versions else {version: value}
-                self._unacknowledged[name, version] = None
-                layer.sent.append((name, version))
+            # Before it leaves: from here on it may be in the store, whatever is answered, so that
+            # the transaction heals it or removes it (I8, I9).
+            if rewritten is None:
+                self._sent.update({name: {version: value} for name, value in changed.items()})
+            else:
+                for name, value in changed.items():
+                    self._sent[name] = {**self._sent.get(name, {}), version: value}
+            sent = [(name, version) for name in changed]
+            self._unacknowledged.update(dict.fromkeys(sent))
+            layer.sent += sent
         batch: dict[str, dict[bytes, list[Put]]] = {}
         for name, sent_version in self._unacknowledged:
-            sent = self._sent[name][sent_version]
-            assert sent is not None, "only cells of this buffer wait for an acknowledgement"
+            value = self._sent[name][sent_version]
+            assert value is not None, "only cells of this buffer wait for an acknowledgement"
             table, row, family, qualifier = name
-            put = _new(Put, (family, qualifier, sent_version, sent))
+            put = _new(Put, (family, qualifier, sent_version, value))
             rows = batch.get(table)
             if rows is None:
                 rows = batch[table] = {}
@@ -510,8 +535,12 @@ class WriteBuffer:
 
     def written(self) -> list[tuple[CellName, bytes]]:
         """Return every cell that this buffer itself sent, with its newest value."""
-        newest = ((name, versions[max(versions)]) for name, versions in self._sent.items())
-        return [(name, value) for name, value in newest if value is not None]
+        return [
+            (name, value)
+            for name, versions in self._sent.items()
+            if (value := versions[next(iter(versions)) if len(versions) == 1 else max(versions)])
+            is not None
+        ]
 
     # -- after the decision --------------------------------------------------------------------
 
