@@ -394,10 +394,10 @@ class WriteBuffer:
             layer.sent += sent
         batch: dict[str, dict[bytes, list[Put]]] = {}
         for name, sent_version in self._unacknowledged:
-            value = self._sent[name][sent_version]
-            assert value is not None, "only cells of this buffer wait for an acknowledgement"
+            sent_value = self._sent[name][sent_version]
+            assert sent_value is not None, "only cells of this buffer wait for an acknowledgement"
             table, row, family, qualifier = name
-            put = _new(Put, (family, qualifier, sent_version, value))
+            put = _new(Put, (family, qualifier, sent_version, sent_value))
             rows = batch.get(table)
             if rows is None:
                 rows = batch[table] = {}

@@ -105,7 +105,9 @@ def scanned(
     columns = [*wanted, *shadows]
     calls: list[str] = []
     named = FakeScanner(rows, columns, calls, "named", pairing=shape)
-    families = [(one, None) for one in dict.fromkeys(one for one, _ in wanted)]
+    families: list[tuple[bytes, bytes | None]] = [
+        (one, None) for one in dict.fromkeys(one for one, _ in wanted)
+    ]
     whole = replace(named, columns=families, name="whole")
     expected = [row for page in named.pages(page_rows, named.start()) for row in page]
     calls.clear()

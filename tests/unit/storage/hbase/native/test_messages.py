@@ -392,8 +392,8 @@ def test_answers_to_many_puts_are_read_as_one_by_one(count: int, other: int | No
     results: list[dict[str, Any]] = [{"index": at, "result": {}} for at in range(count)]
     if other is not None and other < count:
         results[other] = {"index": other, "exception": {"name": "java.io.IOException"}}
-    body = {"regionActionResult": [{"resultOrException": results}]}
-    (part,) = messages.read_multi(answer("MultiResponse", **body), 1)
+    answers = [{"resultOrException": results}]
+    (part,) = messages.read_multi(answer("MultiResponse", regionActionResult=answers), 1)
     assert sorted(part.results) == list(range(count))
     for at, found in part.results.items():
         if at == other:
