@@ -326,6 +326,24 @@ class TransactionalTable(Counters, Frames):
                 if data:
                     yield key, data
 
+    def value_pages(
+        self, key_range: KeyRange, columns: Iterable[bytes] | None, *, page_rows: int
+    ) -> Iterator[list[tuple[bytes, dict[bytes, bytes]]]]:
+        """Iterate over the rows that `scan` gives, many at a time.
+
+        Args:
+            key_range: The rows.
+            columns: As in `scan`.
+            page_rows: How many are read at a time, at most.
+        """
+        specs = self._column_specs(columns)
+        for page in self._merged_pages(
+            key_range, specs, page_rows=page_rows, reverse=False, values_do=True
+        ):
+            self._host.check_open()
+            rows = [(key, seen if isinstance(seen, dict) else _values(seen)) for key, seen in page]
+            yield [row for row in rows if row[1]]
+
     def _merged_pages(
         self,
         key_range: KeyRange,
