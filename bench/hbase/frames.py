@@ -66,7 +66,7 @@ TASKS: Final = len(RANGES)
 BATCH: Final = 1000
 COLUMNS: Final[Any] = {"n": ("cf:n", "bigint"), "m": ("cf:m", "bigint")}
 NAMES: Final[Any] = {"n": "cf:n", "m": "cf:m"}
-MAP_SIZE: Final = 8 * COMMITTED
+MAP_SIZE: Final = 9 * COMMITTED
 """Of the oracle's conflict map, a quarter of which one commit may have."""
 
 
