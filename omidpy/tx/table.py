@@ -326,24 +326,6 @@ class TransactionalTable(Counters, Frames):
                 if data:
                     yield key, data
 
-    def value_pages(
-        self, key_range: KeyRange, columns: Iterable[bytes] | None, *, page_rows: int
-    ) -> Iterator[list[tuple[bytes, dict[bytes, bytes]]]]:
-        """Iterate over the rows that `scan` gives, many at a time.
-
-        Args:
-            key_range: The rows.
-            columns: As in `scan`.
-            page_rows: How many are read at a time, at most.
-        """
-        specs = self._column_specs(columns)
-        for page in self._merged_pages(
-            key_range, specs, page_rows=page_rows, reverse=False, values_do=True
-        ):
-            self._host.check_open()
-            rows = [(key, seen if isinstance(seen, dict) else _values(seen)) for key, seen in page]
-            yield [row for row in rows if row[1]]
-
     def _merged_pages(
         self,
         key_range: KeyRange,
@@ -518,3 +500,27 @@ def _with_timestamps(row: SeenRow) -> dict[bytes, Any]:
 
 def _comes_first(own: bytes, key: bytes, *, reverse: bool) -> bool:
     return own > key if reverse else own < key
+
+
+def value_pages(
+    table: TransactionalTable,
+    key_range: KeyRange,
+    columns: Iterable[bytes] | None,
+    *,
+    page_rows: int,
+) -> Iterator[list[tuple[bytes, dict[bytes, bytes]]]]:
+    """Iterate over the rows that `table.scan` gives, many at a time.
+
+    Args:
+        table: The table.
+        key_range: The rows.
+        columns: As in `scan`.
+        page_rows: How many are read at a time, at most.
+    """
+    specs = table._column_specs(columns)  # noqa: SLF001 - this module's own class
+    for page in table._merged_pages(  # noqa: SLF001 - as above
+        key_range, specs, page_rows=page_rows, reverse=False, values_do=True
+    ):
+        table._host.check_open()  # noqa: SLF001 - as above
+        rows = [(key, seen if isinstance(seen, dict) else _values(seen)) for key, seen in page]
+        yield [row for row in rows if row[1]]

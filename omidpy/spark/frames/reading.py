@@ -30,7 +30,7 @@ from omidpy.spark.frames.types import fitted
 from omidpy.tx.frames.histories import open_histories
 from omidpy.tx.frames.reading import page_batches, record_batches
 from omidpy.tx.frames.shape import COMMIT_TS, Shape
-from omidpy.tx.table import TransactionalTable
+from omidpy.tx.table import TransactionalTable, value_pages
 
 PAGE_ROWS: Final = 1000
 
@@ -62,8 +62,8 @@ class Reading:
         table = tm.snapshot(self.snapshot_ts).table(self.table)
         if portion.rows is not None or shape.has_commit_ts:
             return record_batches(shape, self._rows(table, portion), batch_rows=batch_rows)
-        pages = table.value_pages(
-            portion.key_range, shape.columns(), page_rows=min(batch_rows, PAGE_ROWS)
+        pages = value_pages(
+            table, portion.key_range, shape.columns(), page_rows=min(batch_rows, PAGE_ROWS)
         )
         return page_batches(shape, pages, batch_rows=batch_rows)
 
