@@ -51,13 +51,14 @@ from omidpy.errors import (
 from omidpy.manager import TransactionManager
 from omidpy.model import (
     Aborted,
+    Change,
+    ChangeKind,
     Committed,
     Forgotten,
     Outcome,
     TransactionStatus,
     Undecided,
 )
-from omidpy.reading.changes.change import Change, ChangeKind
 from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.tx.transaction import Transaction
 

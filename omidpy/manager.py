@@ -51,6 +51,7 @@ from omidpy.facts.holds import HeldSnapshot, hold
 from omidpy.model import (
     MAX_VERSION,
     Aborted,
+    Change,
     Committed,
     Outcome,
     Timestamp,
@@ -58,7 +59,6 @@ from omidpy.model import (
     Undecided,
 )
 from omidpy.oracle.base import Oracle
-from omidpy.reading.changes.change import Change
 from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store

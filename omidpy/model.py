@@ -79,6 +79,37 @@ RowValues: TypeAlias = dict[bytes, bytes]
 """The values of a row, by `family:qualifier`."""
 
 
+class ChangeKind(StrEnum):
+    """What has become of a cell."""
+
+    PUT = "put"
+    """It was written."""
+    DELETE = "delete"
+    """It was deleted; perhaps it had not been there."""
+    DELETE_FAMILY = "delete_family"
+    """All columns of a family were deleted, which only clients of Omid's do in one."""
+    SNAPSHOT = "snapshot"
+    """It was there when the feed began."""
+
+
+class Change(NamedTuple):
+    """One cell that a transaction has changed."""
+
+    row: bytes
+    column: bytes
+    """Family and qualifier with a colon in between; of `delete_family` the family alone."""
+    value: bytes | None
+    """What was written; None: it was deleted."""
+    kind: ChangeKind
+    start_ts: Timestamp
+    """The snapshot of the transaction, and its identity."""
+    commit_ts: Timestamp
+    """All changes of a transaction have one, and no other transaction has it."""
+    old: bytes | None = None
+    """What a snapshot right before the commit sees in the column, where that was asked for; None:
+    nothing."""
+
+
 class KeyRange(NamedTuple):
     """Rows `start <= row < end`; an empty `end` is the end of the table."""
 

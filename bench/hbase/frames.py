@@ -8,9 +8,10 @@ One HBase, one `tso-server`, one Spark of two cores (`local[2]`), and in each ro
     feed    all changes of the table, beside a scan of all its versions by the same tasks
     commit  of a frame of many cells: from the last part to the answer, and the memory of both ends
 
-What counts is the ratio of two rates of one round, since all share the cores.  Rows of bare scans
-become Arrow as those of frames do, since whoever reads in Spark needs them so; `counted` is a scan
-whose tasks make nothing of what they read.
+What counts is the ratio of two rates of one round, since all share the cores.  What bare scans find
+becomes Arrow as what frames have does, rows of numbers and versions of cells, since whoever reads
+in Spark needs them so; `counted` is a scan whose tasks make nothing of what they read.  A frame is
+written by `format("omidpy")`, for which Spark starts Python anew three times, and by `save`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from bench.hbase.rounds import Ratio, ratio
 from bench.measure import Document, Result, commit_id, describe_machine, keep, resident_mib, today
 from bench.processes import ROOT, tso_server
 from bench.run import print_results
-from omidpy.base.cells import is_shadow_qualifier
+from omidpy.base.cells import SHADOW_SUFFIX, is_shadow_qualifier
 from omidpy.codec import INT64
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, KeyRange, TableSchema
@@ -50,8 +51,8 @@ from tests.machines.hbase import HBase
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ROWS: Final = 60_000
-WRITTEN: Final = 20_000
+ROWS: Final = 200_000
+WRITTEN: Final = 100_000
 COMMITTED: Final = 500_000
 TABLE, PLAIN = "frames", "plain"
 """What is read."""
@@ -65,7 +66,7 @@ TASKS: Final = len(RANGES)
 BATCH: Final = 1000
 COLUMNS: Final[Any] = {"n": ("cf:n", "bigint"), "m": ("cf:m", "bigint")}
 NAMES: Final[Any] = {"n": "cf:n", "m": "cf:m"}
-MAP_SIZE: Final = 8 * COMMITTED
+MAP_SIZE: Final = 9 * COMMITTED
 """Of the oracle's conflict map, a quarter of which one commit may have."""
 
 
@@ -94,7 +95,17 @@ def _scanned(
     count = 0
     for page in store.scan(table, keys, max_versions=versions, page_rows=BATCH):
         count += len(page)
-        if arrow:
+        if arrow and versions is None:
+            found = [cell for row in page for cell in row if cell.qualifier[-2:] != SHADOW_SUFFIX]
+            yield pa.record_batch(
+                {
+                    "row": pa.array([cell.row for cell in found], pa.binary()),
+                    "column": pa.array([cell.qualifier for cell in found], pa.binary()),
+                    "value": pa.array([cell.value for cell in found], pa.binary()),
+                    "version": pa.array([cell.version for cell in found], pa.int64()),
+                }
+            )
+        elif arrow:
             cells = [[one for one in row if not is_shadow_qualifier(one.qualifier)] for row in page]
             yield pa.record_batch(
                 {
@@ -183,11 +194,16 @@ class Bench:
                 lambda: consumed(self._scan(TABLE, 1, arrow=False)),
             ),
             "feed": (rows * len(COLUMNS), lambda: consumed(feed.load())),
+            "scan of all versions": (
+                rows * len(COLUMNS),
+                lambda: consumed(self._scan(TABLE, None)),
+            ),
             "scan of all versions, counted": (
                 rows * len(COLUMNS),
                 lambda: consumed(self._scan(TABLE, None, arrow=False)),
             ),
             "write": (written, lambda: self._write(written, f"w{number}-")),
+            "save": (written, lambda: self._save(written, f"s{number}-")),
             "bare puts": (written, lambda: consumed(self._puts(PUT_TO, written, f"w{number}-"))),
         }
         for name, (count, work) in works.items():
@@ -208,6 +224,12 @@ class Bench:
             .save()
         )
 
+    def _save(self, rows: int, prefix: str) -> None:
+        """Write in this process's transaction, its shadow cells, too."""
+        frame = numbers(self.spark, rows, prefix)
+        omidpy.spark.save(frame, self.tm, WRITTEN_TO, NAMES, key={"id": "text"})
+        self.tm.session.post_committer.drain()
+
     def _puts(self, table: str, rows: int, prefix: str) -> DataFrame:
         work = partial(bare_puts, self.url, table)
         return numbers(self.spark, rows, prefix).mapInArrow(work, "count bigint")
@@ -216,6 +238,8 @@ class Bench:
         ranges = self.spark.range(len(RANGES), numPartitions=len(RANGES))
         work = partial(bare_scan, self.url, table, versions, arrow=arrow)
         schema = "row binary, n bigint, m bigint" if arrow else "count bigint"
+        if arrow and versions is None:
+            schema = "row binary, column binary, value binary, version bigint"
         return ranges.mapInArrow(work, schema)
 
     def commit(self, rows: int, oracle: int) -> list[Result]:
@@ -270,7 +294,9 @@ class Bench:
             ("read", "scan, same table", 0.8),
             ("read", "scan, same table, counted", None),
             ("write", "bare puts", 0.5),
-            ("feed", "scan of all versions, counted", 0.5),
+            ("save", "bare puts", 0.5),
+            ("feed", "scan of all versions", 0.5),
+            ("feed", "scan of all versions, counted", None),
         ):
             if ours not in self.rates:
                 continue
@@ -302,14 +328,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hbase", type=Path, help="where tests.machines.hbase runs one; empty")
     parser.add_argument("--rounds", type=int, default=3, help="0: the commit alone")
     parser.add_argument("--rows", type=int, default=ROWS, help="that are read in each round")
+    parser.add_argument("--written", type=int, default=WRITTEN, help="rows, in each round")
     parser.add_argument(
         "--committed", type=int, default=COMMITTED, help="rows of the large commit, or 0"
     )
     parser.add_argument("--quick", action="store_true", help="show that it runs, measure nothing")
     options = parser.parse_args(arguments)
     if options.quick:
-        options.rounds, options.rows, options.committed = 1, 400, 400
-    written = min(WRITTEN, options.rows)
+        options.rounds, options.rows, options.written, options.committed = 1, 400, 400, 400
     before = os.getloadavg()[0]
     with ExitStack() as resources:
         directory = Path(resources.enter_context(tempfile.TemporaryDirectory()))
@@ -332,7 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench = Bench(spark, tm, url)
         since = bench.fill(options.rows)
         for number in range(options.rounds + 1 if options.rounds else 0):
-            bench.round(options.rows, written, since, number)
+            bench.round(options.rows, options.written, since, number)
         committed = bench.commit(options.committed, pids[0]) if options.committed else []
         machine = describe_machine(directory)
     document = FramesDocument(

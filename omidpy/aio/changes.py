@@ -8,9 +8,8 @@ from itertools import islice
 from typing import Self
 
 from omidpy.aio.lanes import Lane
-from omidpy.model import Timestamp
+from omidpy.model import Change, Timestamp
 from omidpy.reading.changes import feed
-from omidpy.reading.changes.change import Change
 
 MOST_AT_ONCE = 1000
 

@@ -20,8 +20,7 @@ from omidpy.base.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown
 from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
-from omidpy.model import Committed, Outcome, TransactionStatus
-from omidpy.reading.changes.change import Change
+from omidpy.model import Change, Committed, Outcome, TransactionStatus
 from omidpy.storage.hbase.from_happybase import Connection, DirectConnection, Pool
 from omidpy.tx import retry
 from omidpy.tx.feeds import open_watch

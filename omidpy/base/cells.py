@@ -14,12 +14,13 @@ Layout of a column family, in HBase's order of qualifiers:
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 import mmh3
 
 from omidpy.errors import CorruptCell, UsageError
-from omidpy.model import CellId, TableId, Timestamp
+from omidpy.model import CellId, CellName, TableId, Timestamp
 
 SHADOW_PREFIX: Final = b"\x00\xc2\x80"
 SHADOW_SUFFIX: Final = b"\xc2\x80"
@@ -189,6 +190,15 @@ def cell_id(table: str, row: bytes, family: bytes, qualifier: bytes) -> CellId:
     """
     data = table.encode() + row + family + qualifier
     return CellId(mmh3.hash64(data, 0, signed=True)[0])
+
+
+def cell_ids(table: str, names: Iterable[CellName]) -> set[CellId]:
+    """Return the conflict ids of some cells of a table."""
+    hash64, prefix = mmh3.hash64, table.encode()
+    return {
+        CellId(hash64(b"%b%b%b%b" % (prefix, row, family, qualifier), 0, signed=True)[0])
+        for _, row, family, qualifier in names
+    }
 
 
 def row_id(table: str, row: bytes) -> CellId:

@@ -5,12 +5,12 @@ Pure.  Who reads it from the store, and how long it is believed, is the catalogu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from omidpy.base.cells import cell_id, row_id
+from omidpy.base.cells import cell_id, cell_ids, row_id
 from omidpy.errors import NoSuchFamily
-from omidpy.model import CellId
+from omidpy.model import CellId, CellName
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,12 @@ class TableLayout:
         if self.conflict_level == "row":
             return row_id(self.name, row)
         return cell_id(self.name, row, family, qualifier)
+
+    def conflict_ids(self, names: Iterable[CellName]) -> set[CellId]:
+        """Return what the oracle compares for writes to some cells of this table."""
+        if self.conflict_level == "row":
+            return {row_id(self.name, row) for row in {name.row for name in names}}
+        return cell_ids(self.name, names)
 
     def check_family(self, family: bytes) -> None:
         """Raise `NoSuchFamily` unless the family exists and is transactional."""

@@ -129,7 +129,7 @@ def stretches_of(batch: Mapping[str, Sequence[RowMutation]]) -> list[Stretch]:
     return [
         Stretch(
             table,
-            sorted({put.family for mutation in mutations for put in mutation.puts}),
+            sorted({put[0] for _, puts, _ in mutations for put in puts}),
             mutations[0].row,
             mutations[-1].row,
         )

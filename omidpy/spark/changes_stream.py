@@ -41,8 +41,7 @@ from omidpy.base.words.moments import moment
 from omidpy.connect import connect
 from omidpy.errors import UsageError
 from omidpy.manager import TransactionManager
-from omidpy.model import KeyRange
-from omidpy.reading.changes.change import Change
+from omidpy.model import Change, KeyRange
 from omidpy.reading.changes.feed import ChangeFeed
 from omidpy.storage.base import WHOLE_TABLE
 from omidpy.storage.handed import HandedStore, handed
@@ -369,35 +368,21 @@ def _batches(options: ChangesOptions, partition: InputPartition) -> Iterator[pa.
     """Yield the changes of a region in Arrow's form, which Spark takes as it is."""
     assert isinstance(partition, Changes), "made by `partitions`"
     with options.connect(partition.sent) as tm:
-        some: list[Change] = []
-        size_bytes = 0
-        for one in options.feed(
+        feed = options.feed(
             tm,
             partition.since,
             partition.until,
             partition.key_range,
             snapshot=partition.snapshot,
-        ):
-            some.append(one)
-            size_bytes += len(one.value or b"") + len(one.old or b"")
-            if len(some) == BATCH_ROWS or size_bytes >= BATCH_BYTES:
-                yield _batch(some)
-                some, size_bytes = [], 0
-        if some:
-            yield _batch(some)
+        )
+        for page in feed.pages(most_changes=BATCH_ROWS, most_bytes=BATCH_BYTES):
+            yield _batch(page)
 
 
 def _batch(changes: Sequence[Change]) -> pa.RecordBatch:
-    """Return changes as the columns of `SCHEMA`."""
-    rows, columns, values, kinds, starts, commits, olds = zip(
-        *(
-            (one.row, one.column, one.value, one.kind.value, one.start_ts, one.commit_ts, one.old)
-            for one in changes
-        ),
-        strict=True,
-    )
-    found = (rows, columns, values, kinds, starts, commits, olds)
-    arrays = [pa.array(data, kind) for data, kind in zip(found, ARROW.types, strict=True)]
+    """Return changes as the columns of `SCHEMA`, which are the fields of a change."""
+    columns = zip(*changes, strict=True)
+    arrays = [pa.array(data, kind) for data, kind in zip(columns, ARROW.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW)
 
 

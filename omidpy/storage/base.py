@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypedDict, runtime_ch
 from omidpy.model import (
     MAX_VERSION,
     Cell,
+    Change,
     Column,
     ColumnSpec,
     KeyRange,
@@ -260,6 +261,45 @@ class ShapesRows(Protocol):
             before: What the shadow cell of a commit at the snapshot's start_ts would hold.
             page_rows: See there.
             reverse: See there.
+        """
+        ...
+
+
+@runtime_checkable
+class ShapesChanges(Protocol):
+    """A store that can make the changes that rows have seen, where that needs no decision.
+
+    An option, as `ShapesRows` is.
+    """
+
+    def scan_changes(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        min_version: int,
+        max_version: int,
+        first: bytes,
+        before: bytes,
+        page_rows: int,
+    ) -> Iterator[list[tuple[bytes, list[Change], Row]]]:
+        """Yield what `Store.scan` yields, each row with its key, and its changes or its cells.
+
+        A row may come as changes, which may be none, instead of cells, and only as those that
+        `reading.changes.change.simple_changes` would find: each data cell has a shadow cell in
+        front of it, none has an empty qualifier, and no column has two of one transaction.
+
+        Args:
+            table: As in `Store.scan`, and so are `key_range`, `columns`, `min_version`,
+                `max_version` and `page_rows`.
+            key_range: See there.
+            columns: See there; those of shadow cells among them.
+            min_version: See there.
+            max_version: See there.
+            first: What the shadow cell of the first commit would hold that is wanted.
+            before: What that of the first commit behind them would hold.
+            page_rows: See there.
         """
         ...
 

@@ -35,9 +35,11 @@ from omidpy.storage.base import (
 )
 
 MAX_ROW_BYTES: Final = 32767
+"""Longest row key; HBase stores its length in a signed short."""
 SHORT_BYTES: Final = 1024
 """A row and a value of no more make no cell that is too large."""
-"""Longest row key; HBase stores its length in a signed short."""
+LONG_BYTES: Final = 5 * 1024 * 1024
+"""Nor does a value of no more, beside a row and a qualifier of `SHORT_BYTES`."""
 MAX_FAMILY_BYTES: Final = 127
 """Longest family name; HBase stores its length in a signed byte."""
 MAX_CELL_BYTES: Final = 10 * 1024 * 1024
@@ -293,6 +295,34 @@ def add_effects(
                 f"version {version}; leave one of the two out"
             )
         effects[row, family, qualifier, version] = None
+
+
+def are_ordinary_puts(mutations: Iterable[RowMutation], families: Collection[bytes]) -> bool:
+    """Say whether mutations certainly put what any store takes, and each what no other does.
+
+    Then they leave behind what they say, one by one.  Where it says no, `add_effects` says more.
+    """
+    rows: set[bytes] = set()
+    for row, puts, deletes in mutations:
+        if deletes or not puts or type(row) is not bytes or not 0 < len(row) <= SHORT_BYTES:
+            return False
+        if row in rows:
+            return False
+        rows.add(row)
+        for family, qualifier, version, value in puts:
+            if (
+                family not in families
+                or type(qualifier) is not bytes
+                or type(value) is not bytes
+                or type(version) is not int
+                or not 0 <= version < MAX_VERSION
+                or len(qualifier) > SHORT_BYTES
+                or len(value) > LONG_BYTES
+            ):
+                return False
+        if len(puts) > 1 and len({put[:3] for put in puts}) < len(puts):
+            return False
+    return True
 
 
 def check_entries(entries: Entries, families: Collection[bytes]) -> None:

@@ -87,7 +87,7 @@ class TransactionalTable(Counters, Frames):
         self._host = host
         self._snapshot = snapshot
         self._buffer = buffer
-        self._writes = TableWrites(
+        self.writes = TableWrites(
             host,
             snapshot,
             buffer,
@@ -438,7 +438,7 @@ class TransactionalTable(Counters, Frames):
         """
         refuse("timestamp", timestamp)
         refuse("wal", None if wal is True else wal)
-        self._writes.put(row, self._writes.checked_cells(row, data))
+        self.writes.put(row, self.writes.checked_cells(row, data))
 
     def delete(
         self,
@@ -459,7 +459,7 @@ class TransactionalTable(Counters, Frames):
         """
         refuse("timestamp", timestamp)
         refuse("wal", None if wal is True else wal)
-        self._writes.delete(self._writes.checked_delete(row, columns))
+        self.writes.delete(self.writes.checked_delete(row, columns))
 
     def batch(
         self,
@@ -486,7 +486,7 @@ class TransactionalTable(Counters, Frames):
         if transaction and batch_size is not None:
             raise UsageError("batch: transaction=True cannot be combined with batch_size")
         self._host.check_writable()
-        return Batch(self._writes, batch_size)
+        return Batch(self.writes, batch_size)
 
 
 def _values(row: SeenRow) -> dict[bytes, Any]:
@@ -501,3 +501,27 @@ def _with_timestamps(row: SeenRow) -> dict[bytes, Any]:
 
 def _comes_first(own: bytes, key: bytes, *, reverse: bool) -> bool:
     return own > key if reverse else own < key
+
+
+def value_pages(
+    table: TransactionalTable,
+    key_range: KeyRange,
+    columns: Iterable[bytes] | None,
+    *,
+    page_rows: int,
+) -> Iterator[list[tuple[bytes, dict[bytes, bytes]]]]:
+    """Iterate over the rows that `table.scan` gives, many at a time.
+
+    Args:
+        table: The table.
+        key_range: The rows.
+        columns: As in `scan`.
+        page_rows: How many are read at a time, at most.
+    """
+    specs = table._column_specs(columns)  # noqa: SLF001 - this module's own class
+    for page in table._merged_pages(  # noqa: SLF001 - as above
+        key_range, specs, page_rows=page_rows, reverse=False, values_do=True
+    ):
+        table._host.check_open()  # noqa: SLF001 - as above
+        rows = [(key, seen if isinstance(seen, dict) else _values(seen)) for key, seen in page]
+        yield [row for row in rows if row[1]]

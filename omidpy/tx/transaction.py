@@ -16,7 +16,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import groupby
 from math import inf
+from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -784,10 +786,10 @@ class Transaction(Alone):
         # The layouts that the writes were checked by, which ask no store: between the last flush
         # and the oracle nothing may fail.
         layouts = self._layouts
-        return {
-            layouts[table].conflict_id(row, family, qualifier)
-            for table, row, family, qualifier in self._buffer.checked_names()
-        } or {transaction_id(self.start_ts)}
+        found: set[CellId] = set()
+        for table, names in groupby(self._buffer.checked_names(), itemgetter(0)):
+            found |= layouts[table].conflict_ids(names)
+        return found or {transaction_id(self.start_ts)}
 
     def _conflict_id(self, name: CellName) -> CellId:
         return self._layouts[name.table].conflict_id(*name[1:])

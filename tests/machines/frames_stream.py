@@ -3,8 +3,8 @@
     python -m tests.machines.frames_stream FOLDER URL TSO KIND DIES_AT [HOW]
 
 Its input is files in FOLDER/input, one a batch, of rows with an `id` and an `n`.  KIND is `format`,
-a sink; `fence`, one that fences its table; `each`, a function for each batch; all add `n` to a
-counter, so that what is written twice is seen.  With `overwrite` a function replaces the rows by
+a sink; `each`, a function for each batch; `fence`, one whose write fences the table; all add `n` to
+a counter, so that what is written twice is seen.  With `overwrite` a function replaces the rows by
 those of the batch, under a key of the batch.
 
 DIES_AT is the number of a batch, and HOW says where Spark dies with its driver: `before` the
@@ -101,11 +101,16 @@ def begin(
     )
     started = frame.writeStream.option("checkpointLocation", str(folder / "checkpoint"))
     where = {"store": tm.store.url, "tso": tso, "table": TABLE, "key": "id"}
-    if kind in ("format", "fence"):
-        conflict = "fence" if kind == "fence" else "check"
-        started = started.format("omidpy").options(
-            **where, columns="n=cf:n counter", conflict=conflict
-        )
+    if kind == "format":
+        started = started.format("omidpy").options(**where, columns="n=cf:n counter")
+    elif kind == "fence":
+
+        def fencing(rows: Any, number: int) -> None:
+            writer = rows.write.format("omidpy").options(**where, columns="n=cf:n counter")
+            writer = writer.option("idempotency_key", str(number)).option("conflict", "fence")
+            writer.mode("append").save()
+
+        started = started.foreachBatch(fencing)
     elif kind == "overwrite":
 
         def replace(rows: Any, number: int) -> None:

@@ -20,6 +20,7 @@ from tests.machines.engines import interpreted_cells, load_cells
 PREFIX, SUFFIX = b"\x00\xc2\x80", b"\xc2\x80"
 BEFORE: Final = b"\x80" + bytes(7)
 """What is said at random is below it half of the time."""
+FIRST: Final = b"\x40" + bytes(7)
 NAMES: Final = (b"", b"q", b"\x00", b"\xc2", PREFIX, SUFFIX, b"\x80" * 3, b"name" * 40)
 DAMAGES: Final = 20
 """For so many payloads there is one sound block."""
@@ -44,13 +45,14 @@ def main(built: Path, seed: int, count: int) -> None:
 
 
 def read(form: ModuleType, data: bytes, position: int, counts: list[int]) -> list[Any]:
-    """Return cells, pairs and values, or what is said of the block in place of each."""
+    """Return cells, pairs, values and changes, or what is said of the block in place of each."""
     found: list[Any] = []
     affixes = PREFIX, SUFFIX
     for decode, more in (
         (form.decode, ()),
         (form.decode_pairs, affixes),
         (form.decode_values, (*affixes, BEFORE, b"erased")),
+        (form.decode_changes, (*affixes, FIRST, BEFORE, b"erased")),
     ):
         try:
             found.append(decode(data, position, counts, *more))
@@ -89,12 +91,12 @@ def plain(dice: random.Random, form: ModuleType, row: bytes) -> list[bytes]:
         for at in range(dice.choice((1, 3)))
     ]
     said = [
-        form.encode(row, family, PREFIX + name + SUFFIX, 5, dice.randbytes(dice.choice((8, 8, 3))))
+        form.encode(row, family, PREFIX + name + SUFFIX, 50, dice.randbytes(dice.choice((8, 8, 3))))
         for family, name in names
     ]
     values = (b"", b"v", b"erased", b"value")
     data = [
-        form.encode(row, *name, dice.choice((5, 5, 5, 6)), dice.choice(values)) for name in names
+        form.encode(row, *name, dice.choice((50, 50, 51, 6)), dice.choice(values)) for name in names
     ]
     return said + data
 

@@ -414,7 +414,7 @@ def rewrites_at_the_same_version(patch: pytest.MonkeyPatch) -> None:
         sent, self._sent = self._sent, {}
         taken = true(self, **options)
         for name, versions in self._sent.items():
-            sent.setdefault(name, {}).update(versions)
+            sent[name] = {**sent.get(name, {}), **versions}
         self._sent = sent
         return taken
 

@@ -63,7 +63,16 @@ GUARDS: Final = {
         "            and is_same(octets, stamp_at, octets, self._stamp_at, _STAMP_BYTES)\n",
         "",
     ),
-    "what is said later": ("if not is_below(", "if is_below("),
+    "what is said later": (
+        "if not is_below(octets, self._said_at",
+        "if is_below(octets, self._said_at",
+    ),
+    "a change before those asked for": ("if is_below(octets, stamp_at, first) or not", "if not"),
+    "a change behind those asked for": (" or not is_below(octets, stamp_at, before):", ":"),
+    "a column that a transaction wrote twice": (
+        "if place and start_ts == last_start_ts",
+        "if place > 99 and start_ts == last_start_ts",
+    ),
     "a column that comes twice": ("            if name in values:\n", "            if False:\n"),
     "a number that takes its sign from C": (
         "    return value << 8 | octets[at + 3]\n",

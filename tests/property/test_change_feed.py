@@ -9,10 +9,11 @@ below the collection horizon; never anything else.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 from compactor.run.local import compact
 from omidpy.base.ages import Sample
-from omidpy.base.cells import encode_long
+from omidpy.base.cells import LEGACY_TOMBSTONE, SHADOW_PREFIX, SHADOW_SUFFIX, encode_long
 from omidpy.base.clock import ManualClock
 from omidpy.commit.post_commit import Completer
 from omidpy.errors import SnapshotTooOld, TransactionAborted
@@ -33,10 +34,11 @@ from omidpy.facts.commit_table import (
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.facts.watermarks import Watermarks, sample_row
 from omidpy.manager import TransactionManager
-from omidpy.model import Timestamp
+from omidpy.model import Change, ChangeKind, KeyRange, Timestamp
 from omidpy.reading.changes import ordering
-from omidpy.reading.changes.change import Change, ChangeKind, order
-from omidpy.storage.base import Put, RowMutation, Store
+from omidpy.reading.changes.change import order
+from omidpy.storage.base import Put, Row, RowMutation, Store
+from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite.store import SqliteStore
 from omidpy.tx.transaction import Transaction
@@ -280,6 +282,27 @@ def test_the_feed_is_what_was_committed(steps: list[tuple[object, ...]], most_by
 def test_the_feed_of_a_cluster_is_what_was_committed(steps: list[tuple[object, ...]]) -> None:
     """Where rows change one by one, and a delete hides what is put at its version later."""
     play(LikeThrift2(), steps, most_bytes=1000)
+
+
+class Shaping(LikeThrift2):
+    """The same, which makes changes of rows that need no decision, as HBase's client does."""
+
+    def scan_changes(
+        self, table: str, key_range: KeyRange, *, first: bytes, before: bytes, **options: Any
+    ) -> Iterator[list[tuple[bytes, list[Change], Row]]]:
+        """Read as HBase would, and decode what it would send."""
+        for page in self.scan(table, key_range, **options):
+            block = b"".join(cellblock.encode(*cell) for row in page for cell in row)
+            affixes = SHADOW_PREFIX, SHADOW_SUFFIX
+            yield cellblock.decode_changes(
+                block, 0, list(map(len, page)), *affixes, first, before, LEGACY_TOMBSTONE
+            )
+
+
+@given(steps=st.lists(STEPS, max_size=60))
+def test_the_feed_of_shaped_changes_is_what_was_committed(steps: list[tuple[object, ...]]) -> None:
+    """Where the store has made some changes already, and leaves other rows to be decided."""
+    play(Shaping(), steps, most_bytes=1000)
 
 
 @settings(max_examples=15)

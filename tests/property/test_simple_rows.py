@@ -8,7 +8,7 @@ of running transactions and of the reader itself, and qualifiers that sort befor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -27,8 +27,9 @@ from omidpy.errors import CorruptCell
 from omidpy.facts.commit_table import CommitTable, create_system_tables
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Watermarks
-from omidpy.model import Cell, FamilySchema, KeyRange, TableSchema, Timestamp
+from omidpy.model import Cell, Change, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.oracle.base import Begun
+from omidpy.reading.changes.change import simple_changes
 from omidpy.reading.resolution import CellResolver
 from omidpy.reading.snapshot import Snapshot, SnapshotReader
 from omidpy.reading.visibility import (
@@ -195,6 +196,72 @@ def test_healed_rows_of_one_version_come_as_values(
         *(encode_long(START), LEGACY_TOMBSTONE),
     )
     assert seen == {family + b":" + name: b"v" for family, name in names if name != b"z"}
+
+
+FIRST: Final = encode_long(401)
+AFTERWARDS: Final = encode_long(601)
+
+
+@pytest.mark.parametrize("form", ["interpreted", "compiled"])
+@given(rows=st.lists(st.one_of(nearly_plain, nearly_plain, written.map(row_of)), max_size=6))
+def test_changes_are_what_the_short_way_finds(form: str, rows: Sequence[list[Cell]]) -> None:
+    """Where changes come as they are; the other rows come as cells."""
+    cellblock = cells_form(form)
+    cells = [found for found in rows if found]
+    block = b"".join(cellblock.encode(*cell) for row in cells for cell in row)
+    counts = list(map(len, cells))
+    found = cellblock.decode_changes(
+        *(block, 0, counts, SHADOW_PREFIX, SHADOW_SUFFIX),
+        *(FIRST, AFTERWARDS, LEGACY_TOMBSTONE),
+    )
+    for row, (key, changes, left) in zip(cells, found, strict=True):
+        assert key == b"r"
+        if left:
+            assert (changes, left) == ([], row)
+            continue
+        after, upto = encode_long(400), encode_long(600)
+        assert changes == simple_changes(row, after=after, upto=upto, columns=None)
+        assert all(type(change) is Change for change in changes)
+
+
+@pytest.mark.parametrize("form", ["interpreted", "compiled"])
+@given(
+    names=plain_names,
+    versions=st.sets(st.sampled_from((150, 401, 500)), min_size=1),
+    commit=st.sampled_from((401, 500, 600)),
+)
+def test_healed_rows_of_all_versions_come_as_changes(
+    form: str, names: set[tuple[bytes, bytes]], versions: set[int], commit: int
+) -> None:
+    """Else they would be right, and of no use."""
+    cellblock = cells_form(form)
+    cells = [
+        Cell(b"r", family, qualifier, version, value)
+        for family, name in names
+        for version in versions
+        for qualifier, value in (
+            (name, b"" if name == b"z" else b"v"),
+            (shadow_qualifier(name), encode_long(commit)),
+        )
+    ]
+    cells.sort(key=lambda cell: (cell.family, cell.qualifier, -cell.version))
+    block = b"".join(cellblock.encode(*cell) for cell in cells)
+    ((_, changes, left),) = cellblock.decode_changes(
+        *(block, 0, [len(cells)], SHADOW_PREFIX, SHADOW_SUFFIX),
+        *(FIRST, AFTERWARDS, LEGACY_TOMBSTONE),
+    )
+    assert left == []
+    expected = {
+        (
+            family + b":" + name,
+            version - version % 50,
+            *((None, "delete") if name == b"z" else (b"v", "put")),
+        )
+        for family, name in names
+        for version in versions
+    }
+    assert {(one.column, one.start_ts, one.value, one.kind) for one in changes} == expected
+    assert len(changes) == len(expected)
 
 
 def cells_form(name: str) -> Any:

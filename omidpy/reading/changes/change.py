@@ -8,8 +8,7 @@ its version, and is a change of the whole family.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from omidpy.base.cells import (
     LONG_BYTES,
@@ -18,41 +17,17 @@ from omidpy.base.cells import (
     is_family_marker,
     is_tombstone,
 )
-from omidpy.model import TIMESTAMP_STEP, Cell, ColumnSpec, Timestamp, base
+from omidpy.model import (
+    Cell,
+    Change,
+    ChangeKind,
+    ColumnSpec,
+    Timestamp,
+    base,
+)
 
 Committed: TypeAlias = tuple[Cell, Timestamp]
 """A data cell, and when its transaction committed."""
-
-
-class ChangeKind(StrEnum):
-    """What has become of a cell."""
-
-    PUT = "put"
-    """It was written."""
-    DELETE = "delete"
-    """It was deleted; perhaps it had not been there."""
-    DELETE_FAMILY = "delete_family"
-    """All columns of a family were deleted, which only clients of Omid's do in one."""
-    SNAPSHOT = "snapshot"
-    """It was there when the feed began."""
-
-
-class Change(NamedTuple):
-    """One cell that a transaction has changed."""
-
-    row: bytes
-    column: bytes
-    """Family and qualifier with a colon in between; of `delete_family` the family alone."""
-    value: bytes | None
-    """What was written; None: it was deleted."""
-    kind: ChangeKind
-    start_ts: Timestamp
-    """The snapshot of the transaction, and its identity."""
-    commit_ts: Timestamp
-    """All changes of a transaction have one, and no other transaction has it."""
-    old: bytes | None = None
-    """What a snapshot right before the commit sees in the column, where that was asked for; None:
-    nothing."""
 
 
 def order(change: Change) -> tuple[Timestamp, bytes, bool, bytes]:
@@ -91,9 +66,9 @@ def simple_changes(
 ) -> list[Change] | None:
     """Return the changes of a row where all is simple; None where it is not.
 
-    Simple is: every data cell has its shadow cell in front of it, and none is of a checkpoint.  Of
-    a family marker, whose qualifier is empty, the shadow cell is behind.  Most rows are simple, and
-    of those this says what `changes_of` says.
+    Simple is: every data cell has its shadow cell in front of it, and no column has two cells of
+    one transaction.  Of a family marker, whose qualifier is empty, the shadow cell is behind.  Most
+    rows are simple, and of those this says what `changes_of` says.
 
     Args:
         cells: The row, as a store returns it.
@@ -103,6 +78,7 @@ def simple_changes(
     """
     shadows: dict[tuple[bytes, bytes, int], bytes] = {}
     found: list[Change] = []
+    last: tuple[bytes, bytes, int] | None = None
     for row, family, qualifier, version, value in cells:
         if qualifier[-2:] == SHADOW_SUFFIX:
             if qualifier[:3] != SHADOW_PREFIX:
@@ -110,15 +86,18 @@ def simple_changes(
             shadows[family, qualifier[3:-2], version] = value
             continue
         shadow = shadows.get((family, qualifier, version))
-        if shadow is None or len(shadow) != LONG_BYTES or version % TIMESTAMP_STEP:
+        start_ts = base(version)
+        this = family, qualifier, start_ts
+        if shadow is None or len(shadow) != LONG_BYTES or this == last:
             return None
+        last = this
         if not after < shadow <= upto or (
             columns is not None
             and (family, None) not in columns
             and (family, qualifier) not in columns
         ):
             continue
-        start_ts, commit_ts = Timestamp(version), Timestamp(int.from_bytes(shadow))
+        commit_ts = Timestamp(int.from_bytes(shadow))
         column = family + b":" + qualifier
         if is_tombstone(value):
             found.append(Change(row, column, None, ChangeKind.DELETE, start_ts, commit_ts))

@@ -6,17 +6,19 @@ its consumer must remember.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from omidpy.base.clock import Clock
 from omidpy.base.pauses import Pauses
 from omidpy.errors import UsageError
-from omidpy.model import Timestamp, base
+from omidpy.model import Change, ChangeKind, Timestamp, base
 from omidpy.oracle.base import Begun, Oracle
-from omidpy.reading.changes.change import Change, ChangeKind, order
-from omidpy.reading.changes.ordering import SortedChanges
+from omidpy.reading.changes.change import order
+from omidpy.reading.changes.ordering import COMMIT_TS, SortedChanges, cut, value_bytes
 from omidpy.reading.changes.window import Window, WindowReader
 from omidpy.reading.snapshot import SnapshotReader
 from omidpy.reading.visibility import cells_of
@@ -61,7 +63,9 @@ class ChangeFeed(Iterator[Change]):
         self._window = window
         self._offset: Timestamp | None = None if with_snapshot else Timestamp(window.since)
         self._sorted = SortedChanges()
-        self._changes = self._read(with_changes=with_changes, with_snapshot=with_snapshot)
+        self._with_changes = with_changes
+        self._with_snapshot = with_snapshot
+        self._changes = self._one_by_one()
 
     @property
     def offset(self) -> Timestamp | None:
@@ -96,7 +100,7 @@ class ChangeFeed(Iterator[Change]):
 
         Cost: a scan as the feed's own, up to the first page that has a change.
         """
-        return not any(True for _ in self._windows().scan(self._window))
+        return not any(self._windows().scan(self._window))
 
     def cuts(self, most_changes: int) -> list[Timestamp]:
         """Return where to cut the window, so that no piece has more changes than that.
@@ -111,10 +115,10 @@ class ChangeFeed(Iterator[Change]):
         """
         counts: dict[Timestamp, int] = {}
         end = self.until
-        for change in self._windows().scan(replace(self._window, with_old=False)):
-            if change.commit_ts > end:
-                continue
-            counts[change.commit_ts] = counts.get(change.commit_ts, 0) + 1
+        for page in self._windows().scan(replace(self._window, with_old=False)):
+            for at, count in Counter(map(COMMIT_TS, page)).items():
+                if at <= end:
+                    counts[at] = counts.get(at, 0) + count
             if len(counts) > MOST_COMMITS:
                 kept = sorted(counts)[: MOST_COMMITS // 2]
                 counts, end = {at: counts[at] for at in kept}, kept[-1]
@@ -130,40 +134,72 @@ class ChangeFeed(Iterator[Change]):
     def _windows(self) -> WindowReader:
         return WindowReader(self._reader, self._reader.open(self._begun, asked_s=None))
 
+    def pages(self, *, most_changes: int, most_bytes: int) -> Generator[list[Change], None, None]:
+        """Yield the changes many at a time, in place of one by one.
+
+        The feed has no offset before the last page.
+
+        Args:
+            most_changes: In a page.
+            most_bytes: Of its values, unless one change has more.
+        """
+        held: list[Change] = []
+        size_bytes = 0
+        with closing(self._read()) as pages:
+            for page in pages:
+                held += page
+                size_bytes += value_bytes(page)
+                if len(held) >= most_changes or size_bytes >= most_bytes:
+                    yield from cut(held, most_changes=most_changes, most_bytes=most_bytes)
+                    held, size_bytes = [], 0
+        yield from cut(held, most_changes=most_changes, most_bytes=most_bytes)
+        self._offset = self.until
+
     def close(self) -> None:
         """Free what the feed holds; one that is iterated to its end holds nothing."""
         self._changes.close()
         self._sorted.close()
 
-    def _read(self, *, with_changes: bool, with_snapshot: bool) -> Generator[Change, None, None]:
-        if with_snapshot:
-            yield from self._state()
+    def _one_by_one(self) -> Generator[Change, None, None]:
+        if self._with_snapshot:
+            for page in self._state():
+                yield from page
             self._offset = Timestamp(self._window.since)
-        if with_changes:
-            yield from self._ordered()
+        last: Timestamp | None = None
+        for page in self._ordered() if self._with_changes else ():
+            for change in page:
+                if change.commit_ts != last:
+                    self._offset = self._offset if last is None else last
+                    last = change.commit_ts
+                yield change
         self._offset = self.until
 
-    def _state(self) -> Iterator[Change]:
+    def _read(self) -> Generator[list[Change], None, None]:
+        if self._with_snapshot:
+            yield from self._state()
+        if self._with_changes:
+            yield from self._ordered()
+
+    def _state(self) -> Iterator[list[Change]]:
         """Yield what a snapshot sees to which the offset belongs, in the order of rows."""
         window = self._window
         at = Timestamp(window.since + 1)
         snapshot = self._reader.open(self._begun, asked_s=None, at=at)
         for page in snapshot.scan(window.table, window.key_range, window.columns):
+            found: list[Change] = []
             for row, seen in page:
                 for cell, commit_ts in cells_of(seen):
                     column = cell.family + b":" + cell.qualifier
                     start_ts = base(cell.version)
-                    yield Change(row, column, cell.value, ChangeKind.SNAPSHOT, start_ts, commit_ts)
+                    found.append(
+                        Change(row, column, cell.value, ChangeKind.SNAPSHOT, start_ts, commit_ts)
+                    )
+            yield found
 
-    def _ordered(self) -> Iterator[Change]:
-        for change in self._windows().scan(self._window):
-            self._sorted.add(change)
-        last: Timestamp | None = None
-        for change in self._sorted.drain():
-            if change.commit_ts != last:
-                self._offset = self._offset if last is None else last
-                last = change.commit_ts
-            yield change
+    def _ordered(self) -> Iterator[list[Change]]:
+        for page in self._windows().scan(self._window):
+            self._sorted.add(page)
+        yield from self._sorted.drain()
 
 
 @dataclass

@@ -31,8 +31,8 @@ from typing import Final
 
 from omidpy.base.cells import encode_long
 from omidpy.errors import ConfigError, NoSuchTable, SnapshotTooOld
-from omidpy.model import ColumnSpec, KeyRange, Timestamp
-from omidpy.reading.changes.change import Change, ChangeKind, changes_of, simple_changes
+from omidpy.model import Change, ChangeKind, ColumnSpec, KeyRange, Timestamp
+from omidpy.reading.changes.change import changes_of, simple_changes
 from omidpy.reading.row_facts import RowFacts
 from omidpy.reading.snapshot import Snapshot, SnapshotReader, physical_columns
 from omidpy.reading.visibility import (
@@ -42,7 +42,7 @@ from omidpy.reading.visibility import (
     sort_row,
     visible_row,
 )
-from omidpy.storage.base import WHOLE_TABLE, Row
+from omidpy.storage.base import WHOLE_TABLE, Row, ShapesChanges
 
 PAGE_ROWS: Final = 1000
 
@@ -80,8 +80,8 @@ class WindowReader:
         self._reader = reader
         self._snapshot = snapshot
 
-    def scan(self, window: Window) -> Iterator[Change]:
-        """Yield the changes of a window, in no order.
+    def scan(self, window: Window) -> Iterator[list[Change]]:
+        """Yield the changes of a window, page by page, in no order; a page may have none.
 
         Raises:
             SnapshotTooOld: some may have been collected.
@@ -90,16 +90,44 @@ class WindowReader:
         are not healed.  With old values 1 more a page.
         """
         self.check_horizon(window)
-        for page in self._reader.store.scan(
+        for found, rows in self._pages(window):
+            yield self._changes(rows, window, found)
+        self.check_horizon(window)
+
+    def _pages(self, window: Window) -> Iterator[tuple[list[Change], list[Row]]]:
+        """Yield changes that came as such, and rows whose changes are to be found."""
+        store = self._reader.store
+        key_range, columns = window.key_range, physical_columns(window.columns)
+        bounds = window.low_watermark + 1, window.until + 1
+        if not isinstance(store, ShapesChanges):
+            for page in store.scan(
+                window.table,
+                key_range,
+                columns=columns,
+                min_version=bounds[0],
+                max_version=bounds[1],
+                page_rows=PAGE_ROWS,
+            ):
+                yield [], page
+            return
+        for shaped in store.scan_changes(
             window.table,
-            window.key_range,
-            columns=physical_columns(window.columns),
-            min_version=window.low_watermark + 1,
-            max_version=window.until + 1,
+            key_range,
+            columns=columns,
+            min_version=bounds[0],
+            max_version=bounds[1],
+            first=encode_long(window.since + 1),
+            before=encode_long(window.until + 1),
             page_rows=PAGE_ROWS,
         ):
-            yield from self._changes(page, window)
-        self.check_horizon(window)
+            found: list[Change] = []
+            rows: list[Row] = []
+            for _, changes, cells in shaped:
+                if cells:
+                    rows.append(cells)
+                else:
+                    found += changes
+            yield found, rows
 
     def row(self, row: bytes, window: Window) -> list[Change]:
         """Return the changes of one row, in no order.
@@ -116,7 +144,7 @@ class WindowReader:
             min_version=window.low_watermark + 1,
             max_version=window.until + 1,
         )
-        changes = list(self._changes([cells for cells in found if cells], window))
+        changes = self._changes([cells for cells in found if cells], window, [])
         self.check_horizon(window)
         return changes
 
@@ -137,8 +165,8 @@ class WindowReader:
 
     # -- one page ------------------------------------------------------------------------------
 
-    def _changes(self, page: Sequence[Row], window: Window) -> Iterator[Change]:
-        found: list[Change] = []
+    def _changes(self, page: Sequence[Row], window: Window, found: list[Change]) -> list[Change]:
+        """Add the changes of the rows of a page to those that were found there already."""
         rows: list[SortedRow] = []
         after, upto = encode_long(window.since), encode_long(window.until)
         for cells in page:
@@ -147,16 +175,17 @@ class WindowReader:
                 rows.append(sort_row(cells))
             else:
                 found += simple
-        facts = self._snapshot.facts(window.table)
-        facts.find_all(rows)
-        for row in rows:
-            committed = list(facts.committed(row))
-            found += changes_of(
-                committed, since=window.since, until=window.until, columns=window.columns
-            )
-            facts.seen_all(row, committed)
-        facts.heal()
-        yield from self._with_old(found, window) if window.with_old and found else found
+        if rows:
+            facts = self._snapshot.facts(window.table)
+            facts.find_all(rows)
+            for row in rows:
+                committed = list(facts.committed(row))
+                found += changes_of(
+                    committed, since=window.since, until=window.until, columns=window.columns
+                )
+                facts.seen_all(row, committed)
+            facts.heal()
+        return list(self._with_old(found, window)) if window.with_old and found else found
 
     # -- old values ----------------------------------------------------------------------------
 

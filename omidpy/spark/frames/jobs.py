@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from omidpy.base.collector import paused_collector
 from omidpy.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
@@ -243,16 +244,21 @@ def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
             return b""
         worker = tm.resume(job.token, task=f"{job.name}-{task}")
         _write(tm, worker, job, batches)
-        return zlib.compress(worker.finish(), COMPRESSION)
+        with paused_collector():
+            return zlib.compress(worker.finish(), COMPRESSION)
 
 
 def _write(tm: TransactionManager, worker: Worker, job: Job, batches: Iterable[Any]) -> None:
     target = worker.table(job.table, conflict_free=job.is_conflict_free)
     base = _Before(tm, worker.start_ts, job.table)
     where = WHOLE_TABLE if job.replaced is None else job.replaced
-    writer = FrameWriter(target, job.shape, nulls=job.nulls, base=base, key_range=where)
+    writer = FrameWriter(
+        target, job.shape, nulls=job.nulls, base=base, bulk=target.writes, key_range=where
+    )
     for batch in batches:
-        writer.write(batch)
+        # Not while the rows are computed, which may be somebody else's Python.
+        with paused_collector():
+            writer.write(batch)
 
 
 class _Before:
@@ -280,7 +286,7 @@ def _run_in_several(
         for attempt in tm.attempts():
             with attempt as tx:
                 target = tx.table(job.table, conflict_free=job.is_conflict_free)
-                writer = FrameWriter(target, job.shape, nulls=job.nulls)
+                writer = FrameWriter(target, job.shape, nulls=job.nulls, bulk=target.writes)
                 for batch in some:
                     writer.write(batch)
 
@@ -305,9 +311,10 @@ def _groups(batches: Iterable[Any], most_rows: int) -> Iterator[list[Any]]:
 
 def merge(tx: Transaction, parts: Iterable[bytes]) -> None:
     """Count what tasks have written as the transaction's."""
-    for part in parts:
-        if part:
-            tx.merge(zlib.decompress(part))
+    with paused_collector():
+        for part in parts:
+            if part:
+                tx.merge(zlib.decompress(part))
 
 
 def commit(job: Job, parts: Sequence[bytes]) -> int | None:
@@ -356,7 +363,8 @@ def _commit(tm: TransactionManager, job: Job, parts: Sequence[bytes]) -> Timesta
         merge(tx, parts)
         if job.replaced is not None:
             _replace(tm, tx, job, job.replaced)
-        tx.commit()
+        with paused_collector():
+            tx.commit()
     except CommitOutcomeUnknown as error:
         outcome = _outcome(tm, tx, parts)
         if isinstance(outcome, Aborted):

@@ -28,9 +28,9 @@ from omidpy.spark.frames.partitions import Portion, portions
 from omidpy.spark.frames.places import Place
 from omidpy.spark.frames.types import fitted
 from omidpy.tx.frames.histories import open_histories
-from omidpy.tx.frames.reading import record_batches
+from omidpy.tx.frames.reading import page_batches, record_batches
 from omidpy.tx.frames.shape import COMMIT_TS, Shape
-from omidpy.tx.table import TransactionalTable
+from omidpy.tx.table import TransactionalTable, value_pages
 
 PAGE_ROWS: Final = 1000
 
@@ -52,12 +52,20 @@ class Reading:
     def read(self, portion: Portion) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a portion; every batch has the schema exactly."""
         with self.place.connect() as tm:
-            if self.has_all_versions:
-                rows = self._versions(tm, portion)
-            else:
-                rows = self._rows(tm.snapshot(self.snapshot_ts).table(self.table), portion)
-            for batch in record_batches(self.shape, rows, batch_rows=self.batch_rows):
+            for batch in self._batches(tm, portion):
                 yield fitted(batch, self.schema)
+
+    def _batches(self, tm: TransactionManager, portion: Portion) -> Iterator[pa.RecordBatch]:
+        shape, batch_rows = self.shape, self.batch_rows
+        if self.has_all_versions:
+            return record_batches(shape, self._versions(tm, portion), batch_rows=batch_rows)
+        table = tm.snapshot(self.snapshot_ts).table(self.table)
+        if portion.rows is not None or shape.has_commit_ts:
+            return record_batches(shape, self._rows(table, portion), batch_rows=batch_rows)
+        pages = value_pages(
+            table, portion.key_range, shape.columns(), page_rows=min(batch_rows, PAGE_ROWS)
+        )
+        return page_batches(shape, pages, batch_rows=batch_rows)
 
     def _rows(
         self, table: TransactionalTable, portion: Portion

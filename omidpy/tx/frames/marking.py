@@ -35,6 +35,11 @@ class Marking:
         if self._is_phoenixs and self._column is None and named and shape.rest is None:
             self._check(named)
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether rows may get a cell."""
+        return self._is_phoenixs
+
     def mark(self, row: bytes, cells: dict[bytes, bytes]) -> None:
         """Add what a row needs to the cells that are put there.
 

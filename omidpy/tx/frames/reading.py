@@ -12,6 +12,7 @@ import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from omidpy.base.installation import install_hint
@@ -99,6 +100,40 @@ def record_batches(
     """
     arrow = pyarrow()
     return _batches(arrow, shape, schema_of(arrow, shape), rows, batch_rows)
+
+
+def page_batches(
+    shape: Shape, pages: Iterable[Sequence[SeenRow]], *, batch_rows: int = DEFAULT_BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Return what `record_batches` returns, of rows that come many at a time.
+
+    Raises:
+        ConfigError: at once, as there.
+        CorruptCell: as there.
+    """
+    arrow = pyarrow()
+    schema = schema_of(arrow, shape)
+    if shape.has_commit_ts or shape.rest is not None:
+        return _batches(arrow, shape, schema, chain.from_iterable(pages), batch_rows)
+    return _plain_batches(arrow, shape, schema, pages, batch_rows)
+
+
+def _plain_batches(
+    arrow: Any, shape: Shape, schema: Any, pages: Iterable[Sequence[SeenRow]], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    def made(rows: Sequence[SeenRow]) -> pa.RecordBatch:
+        keys = [key for key, _ in rows]
+        columns = [[seen.get(field.column) for _, seen in rows] for field in shape.fields]
+        return _batch(arrow, shape, schema, keys, columns, (), ())
+
+    held: list[SeenRow] = []
+    for page in pages:
+        held += page
+        while len(held) >= batch_rows:
+            yield made(held[:batch_rows])
+            held = held[batch_rows:]
+    if held:
+        yield made(held)
 
 
 def _batches(

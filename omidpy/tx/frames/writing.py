@@ -20,6 +20,7 @@ from omidpy.facts.layout import TableLayout
 from omidpy.model import KeyRange
 from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.batch import Batch
+from omidpy.tx.frames.encoding import encoded
 from omidpy.tx.frames.marking import Marking
 from omidpy.tx.frames.reading import pyarrow, type_of
 from omidpy.tx.frames.shape import COMMIT_TS, OP, Field, Shape
@@ -92,6 +93,19 @@ class Scanned(Target, Protocol):
         ...
 
 
+class TakesRows(Protocol):
+    """What takes many rows at once."""
+
+    def put_rows(
+        self,
+        rows: Sequence[bytes],
+        columns: Sequence[bytes],
+        values: Sequence[Sequence[bytes | None]],
+    ) -> bool:
+        """Write the same columns of many rows; False: it wrote nothing, and they go one by one."""
+        ...
+
+
 class Written(Target, Protocol):
     """The table that frames are written to."""
 
@@ -115,6 +129,7 @@ class FrameWriter:
         nulls: str = "keep",
         base: Base | None = None,
         sink: Sink | None = None,
+        bulk: TakesRows | None = None,
         key_range: KeyRange = WHOLE_TABLE,
     ) -> None:
         """Write nothing yet.
@@ -125,6 +140,7 @@ class FrameWriter:
             nulls: One of `NULLS`.
             base: What is read for deletes and counters; by default the target itself.
             sink: What takes the writes for the target; by default itself.
+            bulk: What takes plain rows in place of `sink`; None: nothing does.
             key_range: Where rows may be.
 
         Raises:
@@ -141,6 +157,7 @@ class FrameWriter:
             )
         self._sink = target if sink is None else sink
         self._base = target if base is None else base
+        self._bulk = bulk
         self._shape = shape
         self._key_range = key_range
         self._nulls = nulls
@@ -159,7 +176,7 @@ class FrameWriter:
         Cost: what the writes cost; 1 read for the counters and 1 for the deletes of a batch.
         """
         columns = _Columns(self._shape, batch)
-        keys = [self._shape.key.encode(values) for values in columns.key_values()]
+        keys = columns.keys()
         self._check_unique(keys)
         for row in keys:
             if not self._key_range.contains(row):
@@ -167,6 +184,9 @@ class FrameWriter:
                     f"the frame has the row {row[:60]!r}, which is not among those to be replaced; "
                     "leave it out, or name a longer range of rows"
                 )
+        if self._bulk is not None and self._puts_at_once(self._bulk, columns, keys):
+            self.row_count += len(keys)
+            return
         ops = columns.ops()
         counts = self._found(keys, self._counters) if self._counters else {}
         doomed = [row for row, op in zip(keys, ops, strict=True) if op == DELETE]
@@ -183,6 +203,15 @@ class FrameWriter:
             if put:
                 self._sink.put(row, put)
         self.row_count += len(keys)
+
+    def _puts_at_once(self, bulk: TakesRows, columns: _Columns, keys: Sequence[bytes]) -> bool:
+        """Write rows of which nothing depends on another, nor on what is there."""
+        if self._counters or self._shape.rest is not None or self._marking.is_needed:
+            return False
+        values = columns.encoded()
+        if values is None or (self._nulls == "delete" and any(None in one for one in values)):
+            return False
+        return bulk.put_rows(keys, [field.column for field in self._shape.fields], values)
 
     def _found(
         self, rows: Sequence[bytes], columns: Sequence[bytes] | None
@@ -218,7 +247,34 @@ class _Columns:
         self._batch = batch
         check_names(shape, batch.schema.names)
 
-    def key_values(self) -> Iterator[tuple[Any, ...]]:
+    def keys(self) -> list[bytes]:
+        """Return the row keys."""
+        parts = self._shape.key.parts
+        if len(parts) == 1 and (found := self._encoded(parts[0].name, parts[0].codec)) is not None:
+            keys = [one for one in found if one is not None]
+            if len(keys) == len(found):
+                return keys
+        return [self._shape.key.encode(values) for values in self._key_values()]
+
+    def encoded(self) -> list[Sequence[bytes | None]] | None:
+        """Return the bytes of each column; None where each row is to be looked at."""
+        if OP in self._batch.schema.names:
+            return None
+        found: list[Sequence[bytes | None]] = []
+        for field in self._shape.fields:
+            values = self._encoded(field.name, field.codec)
+            if values is None:
+                return None
+            found.append(values)
+        return found
+
+    def _encoded(self, name: str, codec: Codec[Any]) -> Sequence[bytes | None] | None:
+        column = self._batch.column(name)
+        if column.type != type_of(self._arrow, codec):
+            return None
+        return encoded(self._arrow, codec, column)
+
+    def _key_values(self) -> Iterator[tuple[Any, ...]]:
         """Return the values of the row keys."""
         parts = [self._values(part.name, part.codec) for part in self._shape.key.parts]
         return zip(*parts, strict=True)

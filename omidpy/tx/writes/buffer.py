@@ -17,7 +17,7 @@ an undone layer had already sent is named, so that exactly those versions can be
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from omidpy.base.cells import encode_long, shadow_qualifier
@@ -103,7 +103,8 @@ class WriteBuffer:
         """Of layers that are no more, and of parts."""
         self._layers = [Layer()]
         self._taken: list[Layer] = []
-        self._sent: dict[CellName, dict[int, bytes | None]] = {}
+        self._sent: dict[CellName, Mapping[int, bytes | None]] = {}
+        """Version -> value; replaced and never changed, because many cells may share one."""
         self._unacknowledged: dict[tuple[CellName, int], None] = {}
         self.on_unmerge: Callable[[str], object] | None = None
         """Is told of each worker whose merge is undone with a savepoint."""
@@ -131,6 +132,28 @@ class WriteBuffer:
             elif not self._is_written(name):
                 self._conflict_free.add(name)
         self._layers[-1].put(table, row, family, qualifier, value)
+
+    def put_rows(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        columns: Sequence[tuple[bytes, bytes]],
+        values: Sequence[Sequence[bytes | None]],
+    ) -> None:
+        """Buffer values of the same columns of many rows, checked for conflicts.
+
+        Args:
+            table: The table.
+            rows: Their keys.
+            columns: Families and qualifiers.
+            values: Of each column, in the order of the rows; None is none.
+        """
+        layer = self._layers[-1]
+        if self._conflict_free or not layer.put_rows(table, rows, columns, values):
+            for row, *cells in zip(rows, *values, strict=True):
+                for (family, qualifier), value in zip(columns, cells, strict=True):
+                    if value is not None:
+                        self.put(table, row, family, qualifier, value)
 
     def _is_written(self, name: CellName) -> bool:
         column = (name.family, name.qualifier)
@@ -296,23 +319,24 @@ class WriteBuffer:
         """
         self._merged.difference_update(merge.names)
         self._conflict_free.difference_update(merge.conflict_free)
-        for name, version in merge.sent:
-            versions = self._sent[name]
-            del versions[version]
-            if not versions:
-                del self._sent[name]
+        self._unsend(merge.sent)
         if self.on_unmerge is not None:
             self.on_unmerge(merge.worker_id)
 
     @_whole
     def forget(self, dropped: DroppedSavepoint) -> None:
         """Note that what a dropped layer had sent is gone from the store."""
-        for name, version in dropped.sent:
-            versions = self._sent[name]
-            del versions[version]
-            if not versions:
-                del self._sent[name]
+        self._unsend(dropped.sent)
         self._dropped.remove(dropped)
+
+    def _unsend(self, sent: Iterable[tuple[CellName, int]]) -> None:
+        """Let some cells be none that were sent."""
+        for name, version in sent:
+            versions = {at: value for at, value in self._sent[name].items() if at != version}
+            if versions:
+                self._sent[name] = versions
+            else:
+                del self._sent[name]
 
     def _take_checkpoint(self) -> None:
         if self._checkpoint == MAX_CHECKPOINTS:
@@ -344,7 +368,7 @@ class WriteBuffer:
         for layer in self._taken:
             changed = dict(layer.cells())
             rewritten = None
-            if self._sent:
+            if not self._sent.keys().isdisjoint(changed):
                 changed = {name: new for name, new in changed.items() if self._newest(name) != new}
                 rewritten = next((name for name in changed if name in self._sent), None)
             if self._fixed_version is not None and rewritten is not None:
@@ -358,18 +382,22 @@ class WriteBuffer:
                 # And a put at a version that was deleted is hidden by the marker of the delete.
                 self._take_checkpoint()
             version = self._fixed_version or self._start_ts + self._checkpoint
-            for name, value in changed.items():
-                # Before it leaves: from here on it may be in the store, whatever is answered, so
-                # that the transaction heals it or removes it (I8, I9).
-                self._sent.setdefault(name, {})[version] = value
-                self._unacknowledged[name, version] = None
-                layer.sent.append((name, version))
+            # Before it leaves: from here on it may be in the store, whatever is answered, so that
+            # the transaction heals it or removes it (I8, I9).
+            if rewritten is None:
+                self._sent.update({name: {version: value} for name, value in changed.items()})
+            else:
+                for name, value in changed.items():
+                    self._sent[name] = {**self._sent.get(name, {}), version: value}
+            sent = [(name, version) for name in changed]
+            self._unacknowledged.update(dict.fromkeys(sent))
+            layer.sent += sent
         batch: dict[str, dict[bytes, list[Put]]] = {}
         for name, sent_version in self._unacknowledged:
-            sent = self._sent[name][sent_version]
-            assert sent is not None, "only cells of this buffer wait for an acknowledgement"
+            sent_value = self._sent[name][sent_version]
+            assert sent_value is not None, "only cells of this buffer wait for an acknowledgement"
             table, row, family, qualifier = name
-            put = _new(Put, (family, qualifier, sent_version, sent))
+            put = _new(Put, (family, qualifier, sent_version, sent_value))
             rows = batch.get(table)
             if rows is None:
                 rows = batch[table] = {}
@@ -473,26 +501,33 @@ class WriteBuffer:
         Raises:
             ContradictingPart: another part holds one of the cells too.
         """
-        twice = None if is_again else next((name for name in names if name in self._merged), None)
-        if twice is not None:
+        is_new = self._merged.isdisjoint(names)
+        if not is_again and not is_new:
+            twice = next(name for name in names if name in self._merged)
             raise ContradictingPart(f"{twice} was written by two parts; give each cell to one task")
         self._past_put_count += len(names)
         free = {name for name in conflict_free if not self._is_written(name)}
-        merge = Merge(
-            worker_id,
-            [name for name in names if name not in self._merged],
-            [(name, version) for name in names if not self.has_sent(name, version)],
-            free - self._conflict_free,
-        )
+        if self.has_savepoint:
+            merge = Merge(
+                worker_id,
+                [name for name in names if name not in self._merged],
+                [(name, version) for name in names if not self.has_sent(name, version)],
+                free - self._conflict_free,
+            )
+            self._layers[-1].merges.append(merge)
         self._merged.update(names)
         self._conflict_free |= free
-        self._conflict_free.difference_update(set(names).difference(conflict_free))
+        if self._conflict_free:
+            self._conflict_free.difference_update(set(names).difference(conflict_free))
+        # Its value is the worker's: nothing here sends it, but it is healed or removed with the
+        # rest.
+        alone: Mapping[int, bytes | None] = {version: None}
+        if self._sent.keys().isdisjoint(names):
+            self._sent.update(dict.fromkeys(names, alone))
+            return
         for name in names:
-            # Its value is the worker's: nothing here sends it, but it is healed or removed with
-            # the rest.
-            self._sent.setdefault(name, {})[version] = None
-        if self.has_savepoint:
-            self._layers[-1].merges.append(merge)
+            versions = self._sent.get(name)
+            self._sent[name] = {**versions, version: None} if versions else alone
 
     def has_sent(self, name: CellName, version: int) -> bool:
         """Say whether a cell is one of this transaction's, of its own or of a merged part."""
@@ -500,8 +535,12 @@ class WriteBuffer:
 
     def written(self) -> list[tuple[CellName, bytes]]:
         """Return every cell that this buffer itself sent, with its newest value."""
-        newest = ((name, versions[max(versions)]) for name, versions in self._sent.items())
-        return [(name, value) for name, value in newest if value is not None]
+        return [
+            (name, value)
+            for name, versions in self._sent.items()
+            if (value := versions[next(iter(versions)) if len(versions) == 1 else max(versions)])
+            is not None
+        ]
 
     # -- after the decision --------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ Lacks versions, and values that were sent: those are the buffer's, in `buffer.py
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, cast
 
 from omidpy.model import CellName, KeyRange
 
@@ -41,6 +41,11 @@ class Rows:
             columns = self.by_key[row] = {}
             self._unordered.append(row)
         return columns
+
+    def add(self, rows: Mapping[bytes, Columns]) -> None:
+        """Add rows that are not there yet."""
+        self.by_key.update(rows)
+        self._unordered += rows
 
     def keys_in(self, key_range: KeyRange) -> list[bytes]:
         """Return the keys in a range, in order.
@@ -105,6 +110,47 @@ class Layer:
             self.size_bytes -= len(old)
         self.size_bytes += len(value)
         columns[column] = value
+
+    def put_rows(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        columns: Sequence[tuple[bytes, bytes]],
+        values: Sequence[Sequence[bytes | None]],
+    ) -> bool:
+        """Buffer rows of which nothing is buffered yet, as `WriteBuffer.put_rows`.
+
+        Returns:
+            False: something is, or a row comes twice; nothing was buffered.
+        """
+        known = self.tables.get(table)
+        if known is not None and not known.by_key.keys().isdisjoint(rows):
+            return False
+        found: dict[bytes, Columns] = {}
+        for row, *cells in zip(rows, *values, strict=True):
+            if None in cells:
+                some = {
+                    column: value
+                    for column, value in zip(columns, cells, strict=True)
+                    if value is not None
+                }
+                if some:
+                    found[row] = some
+            else:
+                found[row] = cast("Columns", dict(zip(columns, cells, strict=True)))
+        if len(set(rows)) != len(rows):
+            return False
+        if known is None:
+            known = self.tables[table] = Rows()
+        known.add(found)
+        for family_and_name, column in zip(columns, values, strict=True):
+            there = [
+                (row, value) for row, value in zip(rows, column, strict=True) if value is not None
+            ]
+            self.put_count += len(there)
+            self.size_bytes += len(there) * (sum(map(len, family_and_name)) + _CELL_OVERHEAD_BYTES)
+            self.size_bytes += sum(len(row) + len(value) for row, value in there)
+        return True
 
     def cells(self) -> Iterator[tuple[CellName, bytes]]:
         """Yield what is buffered."""

@@ -9,10 +9,19 @@ in the transaction or none is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-from omidpy.base.cells import check_writable, is_tombstone, tombstone_for
+from omidpy.base.cells import (
+    LEGACY_TOMBSTONE,
+    SHADOW_SUFFIX,
+    TOMBSTONE,
+    check_writable,
+    is_tombstone,
+    tombstone_for,
+)
 from omidpy.base.words.arguments import (
+    MAX_ROW_BYTES,
+    MAX_VALUE_BYTES,
     check_bytes,
     check_row,
     check_value_size,
@@ -52,6 +61,37 @@ CheckedWrite: TypeAlias = CheckedPut | CheckedDelete
 
 Found: TypeAlias = Mapping[tuple[bytes, tuple[bytes, ...]], SeenRow]
 """(row, families) -> what the snapshot sees of them."""
+
+
+FEW_CELLS: Final = 4096
+"""Of many rows that are handed over at once, what is handed over before a look at the limit."""
+
+
+def _are_ordinary(
+    layout: TableLayout,
+    rows: Sequence[bytes],
+    columns: Sequence[tuple[bytes, bytes]],
+    values: Sequence[Sequence[bytes | None]],
+) -> bool:
+    """Say whether `TableWrites.checked_cells` would certainly take all of them."""
+    if not set(map(type, rows)) <= {bytes} or not all(rows):
+        return False
+    if max(map(len, rows), default=0) > MAX_ROW_BYTES:
+        return False
+    for family, qualifier in columns:
+        if not family or family not in layout.families or qualifier.endswith(SHADOW_SUFFIX):
+            return False
+    for column in values:
+        if not set(map(type, column)) <= {bytes, type(None)}:
+            return False
+        if not _TOMBSTONES.isdisjoint(column):
+            return False
+        if max(map(len, filter(None, column)), default=0) > MAX_VALUE_BYTES:
+            return False
+    return True
+
+
+_TOMBSTONES: Final = frozenset((TOMBSTONE, LEGACY_TOMBSTONE))
 
 
 class Host(Protocol):
@@ -180,6 +220,43 @@ class TableWrites:
             self._interrupted(error)
             raise
         self._host.wrote()
+
+    def put_rows(
+        self,
+        rows: Sequence[bytes],
+        columns: Sequence[bytes],
+        values: Sequence[Sequence[bytes | None]],
+    ) -> bool:
+        """Hand rows that put the same columns to the transaction, where all of them are ordinary.
+
+        Args:
+            rows: Their keys.
+            columns: `b"family:qualifier"`.
+            values: Of each column, in the order of the rows; None is none.
+
+        Returns:
+            False: a look at each of them may find something to refuse, or writes of this table are
+                not checked for conflicts; nothing was handed over.
+
+        Raises:
+            ConfigError: Phoenix keeps indexes of the table.
+        """
+        self._check_writable()
+        names = [(family, name) for family, _, name in (one.partition(b":") for one in columns)]
+        if not all(b":" in column for column in columns) or self._is_conflict_free:
+            return False
+        if not _are_ordinary(self._layout, rows, names, values):
+            return False
+        step = max(1, FEW_CELLS // max(len(names), 1))
+        for at in range(0, len(rows), step):
+            some = [column[at : at + step] for column in values]
+            try:
+                self._buffer.put_rows(self.name, rows[at : at + step], names, some)
+            except BaseException as error:
+                self._interrupted(error)
+                raise
+            self._host.wrote()
+        return True
 
     def delete(self, checked: CheckedDelete) -> None:
         """Hand one delete to the transaction.  Cost: 1 get if it takes a family along."""

@@ -34,10 +34,10 @@ from omidpy.facts.commit_table import (
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.facts.watermarks import COLLECTION_HORIZON, sample_row
 from omidpy.manager import TransactionManager
-from omidpy.model import Cell, Timestamp
+from omidpy.model import Cell, Change, ChangeKind, Timestamp
 from omidpy.oracle.base import Begun
 from omidpy.reading.changes import ordering
-from omidpy.reading.changes.change import Change, ChangeKind, changes_of, order, simple_changes
+from omidpy.reading.changes.change import changes_of, order, simple_changes
 from omidpy.reading.changes.ordering import SortedChanges
 from omidpy.reading.visibility import shadow_column, sort_row
 from omidpy.storage.base import Put, RowMutation
@@ -215,9 +215,10 @@ def test_changes_come_back_sorted_whole_and_from_bounded_memory(
         patch.setattr(ordering, "MOST_BYTES", most_bytes)
         found = SortedChanges()
         for change in changes:
-            found.add(change)
+            found.add([change])
             assert found._size_bytes <= most_bytes
-        assert list(found.drain()) == sorted(changes, key=order)
+        drained = [change for some in found.drain() for change in some]
+        assert drained == sorted(changes, key=order)
         assert found._file is None, "it is closed"
 
 

@@ -49,12 +49,13 @@ def mangle(client: Client, start_ts: int, change: Callable[[dict[str, Any]], obj
 
 
 def _without_a_cell(part: bytes) -> bytes:
-    return changed(part, cells=json.loads(part)["cells"][:1])
+    ((table, columns, rows),) = json.loads(part)["cells"]
+    return changed(part, cells=[[table, columns, rows[:1]]])
 
 
 def _with_another_cell(part: bytes) -> bytes:
-    cells = json.loads(part)["cells"]
-    return changed(part, cells=[[*cells[0][:1], "eg==", *cells[0][2:]], *cells[1:]])
+    ((table, columns, rows),) = json.loads(part)["cells"]
+    return changed(part, cells=[[table, columns, ["eg==", *rows[1:]]]])
 
 
 def _at_another_version(part: bytes) -> bytes:

@@ -277,7 +277,7 @@ def test_what_is_no_part_is_refused(client: Client, data: bytes, error: type[Exc
     with pytest.raises(UsageError, match="part"):
         tx.merge(tx.token())
     part = json.loads(part_of(client, tx.token(), {}))
-    with pytest.raises(UsageError, match="omidpy-part-3"):
+    with pytest.raises(UsageError, match="omidpy-part-4"):
         tx.merge(json.dumps(part | {"format": "omidpy-part-9"}).encode())
 
 

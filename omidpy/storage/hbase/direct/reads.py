@@ -7,7 +7,7 @@ So what gateways need landmarks and guesses for needs none here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
@@ -18,11 +18,12 @@ from omidpy.base.cells import (
     SHADOW_SUFFIX,
     shadow_qualifier,
 )
-from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell, RowValues
+from omidpy.model import MAX_VERSION, Cell, Change, ColumnSpec, KeyRange, PairedCell, RowValues
 from omidpy.storage import portions, rules
 from omidpy.storage.base import WHOLE_TABLE, LongRow, Portion, Row, Wanted
 from omidpy.storage.hbase import filters
 from omidpy.storage.hbase.direct import descriptors
+from omidpy.storage.hbase.direct.some_columns import pages_of_some
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.known import KnownTables
 from omidpy.storage.hbase.native.address import NativeAddress
@@ -161,6 +162,31 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         pages = self._paired(table, key_range, *options, SHADOWS)
         return ([(row[0][0], row) for row in page] for page in pages)
 
+    def scan_changes(
+        self,
+        table: str,
+        key_range: KeyRange,
+        *,
+        columns: Sequence[ColumnSpec] | None,
+        min_version: int,
+        max_version: int,
+        first: bytes,
+        before: bytes,
+        page_rows: int,
+    ) -> Iterator[list[tuple[bytes, list[Change], Row]]]:
+        """Yield the changes of rows where nothing has to be decided; see `ShapesChanges`."""
+        rules.check_page_rows(page_rows)
+        bounds = min_version, max_version, None
+        scanner = self._scanner(table, key_range, columns, bounds)
+        if scanner is None:
+            return iter(())
+        if is_compiled():
+            pairing = SHADOWS._replace(first=first, before=before, erased=LEGACY_TOMBSTONE)
+            return self._pages_ahead(replace(scanner, pairing=pairing).pages(page_rows), table)
+        # As above.
+        pages = self._pages_ahead(scanner.pages(page_rows), table)
+        return ([(cells[0].row, [], cells) for cells in page] for page in pages)
+
     def _paired(
         self,
         table: str,
@@ -172,22 +198,31 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         pairing: Pairing,
     ) -> Iterator[list[Any]]:
         rules.check_page_rows(page_rows)
+        named = [(family, name) for family, name in columns or () if name is not None]
         if columns is not None:
-            shadows = (
-                (family, shadow_qualifier(name)) for family, name in columns if name is not None
-            )
-            columns = [*columns, *shadows]
+            columns = [*columns, *((family, shadow_qualifier(name)) for family, name in named)]
         bounds = 0, max_version, 1
         scanner = self._scanner(table, key_range, columns, bounds, is_reversed=reverse)
         if scanner is None:
             return iter(())
-        return self._pages_ahead(replace(scanner, pairing=pairing), page_rows)
+        scanner = replace(scanner, pairing=pairing)
+        if not named or columns is None:
+            return self._pages_ahead(scanner.pages(page_rows), table)
+        families = [(family, None) for family in dict.fromkeys(family for family, _ in columns)]
+        whole = self._scanner(table, key_range, families, bounds, is_reversed=reverse)
+        assert whole is not None, "something of these families is wanted"
+        pages = pages_of_some(
+            scanner, replace(whole, pairing=pairing), frozenset(columns), page_rows
+        )
+        return self._pages_ahead(pages, table)
 
-    def _pages_ahead(self, scanner: Scanner, page_rows: int) -> Iterator[list[Any]]:
-        with closing(scanner.pages(page_rows)) as pages:
+    def _pages_ahead(
+        self, pages: Generator[list[Any], None, Any], table: str
+    ) -> Iterator[list[Any]]:
+        with closing(pages):
             while True:
                 self._check_open()
-                with self._forgetting(scanner.table):
+                with self._forgetting(table):
                     page = next(pages, None)
                 if page is None:
                     return

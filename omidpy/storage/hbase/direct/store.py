@@ -64,6 +64,8 @@ PATIENCE_S: Final = 3.0
 """How long changes and looks behind them are waited for, before they are given up."""
 
 _NEWEST: Final = 1
+_new: Final = tuple.__new__
+"""Makes a named tuple of another one, without the call of a Python function."""
 
 
 class NativeStore(NativeReads):
@@ -252,17 +254,18 @@ class NativeStore(NativeReads):
                 families: frozenset[bytes],
                 table: str = table,
                 mutations: Sequence[RowMutation] = mutations,
-            ) -> rules.Effects:
+            ) -> list[RowChange]:
+                if rules.are_ordinary_puts(mutations, families):
+                    return [_new(RowChange, mutation) for mutation in mutations]
                 effects: rules.Effects = {}
                 for mutation in mutations:
                     rules.add_effects(effects, table, mutation, families)
                     check_findable(table, mutation.row)
-                return effects
+                return _row_changes(effects)
 
             checked.append((table, self._checked(table, check)))
         durability = FSYNC_WAL if durable else self._durability
-        for table, effects in checked:
-            changes = _row_changes(effects)
+        for table, changes in checked:
             if changes:
                 with self._forgetting(table):
                     self._client.mutate_many(table, changes, durability=durability)

@@ -17,8 +17,9 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from omidpy.model import Cell, PairedCell, RowValues
+from omidpy.model import TIMESTAMP_STEP, Cell, Change, ChangeKind, PairedCell, RowValues
 from omidpy.storage.hbase.native.faults import Garbled
+from omidpy.storage.hbase.native.values import RowChange
 
 PUT: Final = 4
 DELETE_VERSION: Final = 8
@@ -43,6 +44,10 @@ _MOST_SEARCHED: Final = 64
 """Cells that are searched for what is said of another."""
 _new: Final = tuple.__new__
 _Cell: Final = Cell
+_Change: Final = Change
+_STEP: Final = TIMESTAMP_STEP
+_WRITTEN: Final = ChangeKind.PUT
+_DELETED: Final = ChangeKind.DELETE
 
 _FAMILY_LENGTHS: Final = tuple(bytes((length,)) for length in range(256))
 
@@ -69,6 +74,39 @@ def encode(
             value,
         )
     )
+
+
+def encode_puts(changes: Sequence[RowChange], durability: int) -> tuple[bytes, bytes]:
+    """Return the actions of a `RegionAction` that put rows, one after the other, and their cells.
+
+    An action is a field 3: the number of the row in field 1, a `MutationProto` in field 2, which
+    has the row in field 1, its type in 2, its durability in 6 if that is not 0, and in 8 how many
+    cells it has.
+
+    Args:
+        changes: What is put; they delete nothing.
+        durability: Of `MutationProto`.
+    """
+    sizes: list[int] = []
+    cells_size = 0
+    fixed = 4 if durability else 2
+    for row, puts, _ in changes:
+        length = len(row)
+        count = 0
+        for family, qualifier, _, value in puts:
+            cells_size += _LEAST + length + len(family) + len(qualifier) + len(value)
+            count += 1
+        sizes.append(1 + varint_size(length) + length + fixed + 1 + varint_size(count))
+    size = 0
+    for index, length in enumerate(sizes):
+        body = 2 + varint_size(index) + varint_size(length) + length
+        size += 1 + varint_size(body) + body
+    out = Out(bytearray(size), bytearray(cells_size))
+    for index, (row, puts, _) in enumerate(changes):
+        out.action(index, sizes[index], row, len(puts), durability)
+        for family, qualifier, version, value in puts:
+            out.cell(row, family, qualifier, version, value)
+    return out.done()
 
 
 def decode(data: bytes, position: int, counts: Iterable[int]) -> list[list[Cell]]:
@@ -137,6 +175,40 @@ def decode_values(
         _go_on_collecting(is_paused)
 
 
+def decode_changes(
+    data: bytes,
+    position: int,
+    counts: Iterable[int],
+    prefix: bytes,
+    suffix: bytes,
+    first: bytes,
+    before: bytes,
+    erased: bytes,
+) -> list[tuple[bytes, list[Change], list[Cell]]]:
+    """Return the key of each result, and its changes; else as `decode`.
+
+    Only a plain result comes as changes, any other as its cells, without a change.  It is plain if
+    what is said of its cells is 8 bytes each, and comes ahead of them, if none has an empty
+    qualifier, and no column has two of one transaction.  What is said is when the change was
+    committed.
+
+    Args:
+        data: What came.
+        position: Where in it the block begins.
+        counts: How many cells each result has.
+        prefix: Of the qualifiers of what is said of others.
+        suffix: The same, behind the other's qualifier.
+        first: 8 bytes: changes of which less is said are left out.
+        before: 8 bytes: and those of which this is said, or more.
+        erased: Of a cell with this value, or with an empty one, the change is a delete.
+    """
+    is_paused = _pause_collector()
+    try:
+        return Block(data, position).changes(counts, prefix, suffix, first, before, erased)
+    finally:
+        _go_on_collecting(is_paused)
+
+
 def _pause_collector() -> bool:
     """Let the collector of cycles wait, if it is on and this is machine code; say whether it does.
 
@@ -160,6 +232,113 @@ def pairs_of(cells: Sequence[Cell], prefix: bytes, suffix: bytes) -> list[Paired
     return decode_pairs(block, 0, (len(cells),), prefix, suffix)[0]
 
 
+class Out:
+    """Two buffers that are filled from their beginnings, each of the size that it will have."""
+
+    def __init__(self, actions: bytearray, cells: bytearray) -> None:
+        """Fill them from now on."""
+        self._actions, self._cells = actions, cells
+        self._size, self._cells_size = len(actions), len(cells)
+        self._at = self._cells_at = 0
+
+    def done(self) -> tuple[bytes, bytes]:
+        """Return both, which are full."""
+        assert (self._at, self._cells_at) == (self._size, self._cells_size), "they were measured"
+        return bytes(self._actions), bytes(self._cells)
+
+    def action(self, index: int, size: int, row: bytes, count: int, durability: int) -> None:
+        """Add the action that puts a row; its `MutationProto` has so many bytes."""
+        out = self._actions
+        length = len(row)
+        body = 2 + varint_size(index) + varint_size(size) + size
+        at = self._at
+        if at + 1 + varint_size(body) + body > self._size:
+            raise ValueError("an action is larger than was measured")
+        out[at] = 0x1A
+        at = put_varint(out, at + 1, body)
+        out[at] = 0x08
+        at = put_varint(out, at + 1, index)
+        out[at] = 0x12
+        at = put_varint(out, at + 1, size)
+        out[at] = 0x0A
+        at = put_varint(out, at + 1, length)
+        copy(out, at, row, length)
+        at += length
+        out[at] = 0x10
+        out[at + 1] = 2
+        at += 2
+        if durability:
+            out[at] = 0x30
+            out[at + 1] = durability
+            at += 2
+        out[at] = 0x40
+        self._at = put_varint(out, at + 1, count)
+
+    def cell(self, row: bytes, family: bytes, qualifier: bytes, version: int, value: bytes) -> None:
+        """Add a cell, as `encode` returns it."""
+        out, at = self._cells, self._cells_at
+        row_length, family_length = len(row), len(family)
+        qualifier_length, value_length = len(qualifier), len(value)
+        key_length = _KEY_OVERHEAD + row_length + family_length + qualifier_length
+        if at + 12 + key_length + value_length > self._cells_size:
+            raise ValueError("a cell is larger than was measured")
+        if row_length > 0xFFFF or family_length > 0xFF:
+            raise ValueError("a row or a family is too long")
+        put_number(out, at, 8 + key_length + value_length)
+        put_number(out, at + 4, key_length)
+        put_number(out, at + 8, value_length)
+        out[at + 12] = row_length >> 8
+        out[at + 13] = row_length & 0xFF
+        at += 14
+        copy(out, at, row, row_length)
+        at += row_length
+        out[at] = family_length
+        at += 1
+        copy(out, at, family, family_length)
+        at += family_length
+        copy(out, at, qualifier, qualifier_length)
+        at += qualifier_length
+        put_number(out, at, version >> 32)
+        put_number(out, at + 4, version & 0xFFFFFFFF)
+        out[at + 8] = PUT
+        at += 9
+        copy(out, at, value, value_length)
+        self._cells_at = at + value_length
+
+
+def varint_size(value: int) -> int:
+    """Return how many bytes a number takes, seven bits in each."""
+    size = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+def put_varint(out: bytearray, at: int, value: int) -> int:
+    """Put a number, seven bits a byte, lowest first; return where it ends."""
+    while value > 0x7F:
+        out[at] = value & 0x7F | 0x80
+        value >>= 7
+        at += 1
+    out[at] = value
+    return at + 1
+
+
+def put_number(out: bytearray, at: int, value: int) -> None:
+    """Put an unsigned number of 4 bytes."""
+    out[at] = value >> 24 & 0xFF
+    out[at + 1] = value >> 16 & 0xFF
+    out[at + 2] = value >> 8 & 0xFF
+    out[at + 3] = value & 0xFF
+
+
+def copy(out: bytearray, at: int, data: bytes, length: int) -> None:
+    """Put bytes, all of them."""
+    for index in range(length):
+        out[at + index] = data[index]
+
+
 class Block:
     """What is left of a block of cells, and the cell that was read last."""
 
@@ -174,28 +353,34 @@ class Block:
         self._row = b""
         self._family = b""
         self._qualifier_at = self._stamp_at = self._value_at = 0
+        self._run_at = self._run_end = self._run_length = self._said_at = 0
 
     def cells(self, counts: Iterable[int]) -> list[list[Cell]]:
         """Return all cells; see `decode`."""
-        octets = self._octets
         results: list[list[Cell]] = []
         for claimed in counts:
-            cells: list[Cell] = []
-            for _ in range(self._begin(claimed)):
-                self._next()
-                qualifier = octets[self._qualifier_at : self._stamp_at]
-                value = octets[self._value_at : self._position]
-                if _IS_COMPILED:
-                    cell = new_cell(  # type: ignore[name-defined]  # noqa: F821 - in the .pxd
-                        _Cell, self._row, self._family, qualifier, self._version(), value
-                    )
-                    cells.append(cell)
-                else:
-                    fields = (self._row, self._family, qualifier, self._version(), value)
-                    cells.append(_new(_Cell, fields))
+            cells = self._row_of_cells(claimed)
             results.append(cells)
         self._finish()
         return results
+
+    def _row_of_cells(self, claimed: int) -> list[Cell]:
+        """Return the cells of the next result."""
+        octets = self._octets
+        cells: list[Cell] = []
+        for _ in range(self._begin(claimed)):
+            self._next()
+            qualifier = octets[self._qualifier_at : self._stamp_at]
+            value = octets[self._value_at : self._position]
+            if _IS_COMPILED:
+                cell = new_cell(  # type: ignore[name-defined]  # noqa: F821 - in the .pxd
+                    _Cell, self._row, self._family, qualifier, self._version(), value
+                )
+                cells.append(cell)
+            else:
+                fields = (self._row, self._family, qualifier, self._version(), value)
+                cells.append(_new(_Cell, fields))
+        return cells
 
     def pairs(self, counts: Iterable[int], prefix: bytes, suffix: bytes) -> list[list[PairedCell]]:
         """Return all cells; see `decode_pairs`."""
@@ -300,7 +485,7 @@ class Block:
         ahead, behind = len(prefix), len(suffix)
         values: RowValues = {}
         gone: list[bytes] = []
-        run_at = run_end = run_length = said_at = place = 0
+        place = 0
         is_run = False
         for _ in range(self._begin(claimed)):
             cell_at = self._position
@@ -309,25 +494,13 @@ class Block:
             if length > behind and is_same(octets, self._stamp_at - behind, suffix, 0, behind):
                 if length < ahead + behind or not is_same(octets, start, prefix, 0, ahead):
                     return None
-                if not is_run:
-                    run_at = said_at = cell_at
-                    run_length, is_run = 0, True
-                run_end = self._position
-                run_length += 1
+                self._lengthen_run(cell_at, is_run)
+                is_run = True
                 continue
             is_run = False
-            if not length:
+            if not length or not self._finds_said(ahead, behind):
                 return None
-            if said_at == run_end or not self._is_said(said_at, ahead, behind):
-                if run_length > _MOST_SEARCHED:
-                    return None
-                said_at = run_at
-                while said_at < run_end and not self._is_said(said_at, ahead, behind):
-                    said_at = self._end_of(said_at)
-                if said_at == run_end:
-                    return None
-            said_at = self._end_of(said_at)
-            if not is_below(octets, said_at - _STAMP_BYTES, before):
+            if not is_below(octets, self._said_at - _STAMP_BYTES, before):
                 return None
             name = self._name(names, place, length)
             place += 1
@@ -343,6 +516,114 @@ class Block:
         for name in gone:
             del values[name]
         return values
+
+    def changes(
+        self,
+        counts: Iterable[int],
+        prefix: bytes,
+        suffix: bytes,
+        first: bytes,
+        before: bytes,
+        erased: bytes,
+    ) -> list[tuple[bytes, list[Change], list[Cell]]]:
+        """Return all results; see `decode_changes`."""
+        if len(first) != _STAMP_BYTES or len(before) != _STAMP_BYTES:
+            raise ValueError(f"{first!r} and {before!r} do not have 8 bytes")
+        results: list[tuple[bytes, list[Change], list[Cell]]] = []
+        names: list[bytes] = []
+        bounds = first, before
+        for claimed in counts:
+            start = self._position
+            found = self._plain_changes(claimed, prefix, suffix, bounds, erased, names)
+            if found is None:
+                self._position = start
+                cells = self._row_of_cells(claimed)
+                results.append((self._row, [], cells))
+            else:
+                results.append((self._row, found, []))
+        self._finish()
+        return results
+
+    def _plain_changes(
+        self,
+        claimed: int,
+        prefix: bytes,
+        suffix: bytes,
+        bounds: tuple[bytes, bytes],
+        erased: bytes,
+        names: list[bytes],
+    ) -> list[Change] | None:
+        """Return the changes of the next result; None, somewhere in it, if it is not plain."""
+        octets = self._octets
+        ahead, behind = len(prefix), len(suffix)
+        first, before = bounds
+        found: list[Change] = []
+        place = last_start_ts = 0
+        last_name = b""
+        is_run = False
+        for _ in range(self._begin(claimed)):
+            cell_at = self._position
+            self._next()
+            start, length = self._qualifier_at, self._stamp_at - self._qualifier_at
+            if length >= behind and is_same(octets, self._stamp_at - behind, suffix, 0, behind):
+                if length < ahead + behind or not is_same(octets, start, prefix, 0, ahead):
+                    return None
+                self._lengthen_run(cell_at, is_run)
+                is_run = True
+                continue
+            is_run = False
+            if not length or not self._finds_said(ahead, behind):
+                return None
+            stamp_at = self._said_at - _STAMP_BYTES
+            name = self._name(names, place, length)
+            version = self._version()
+            start_ts = version - version % _STEP
+            # The versions of a column stand together.
+            if place and start_ts == last_start_ts and name == last_name:
+                return None
+            last_start_ts, last_name = start_ts, name
+            place += 1
+            if is_below(octets, stamp_at, first) or not is_below(octets, stamp_at, before):
+                continue
+            value: bytes | None = octets[self._value_at : self._position]
+            kind = _WRITTEN
+            if not value or value == erased:
+                value, kind = None, _DELETED
+            commit_ts = self._stamp(stamp_at)
+            if _IS_COMPILED:
+                change = new_change(  # type: ignore[name-defined]  # noqa: F821 - in the .pxd
+                    _Change, self._row, name, value, kind, start_ts, commit_ts
+                )
+                found.append(change)
+            else:
+                fields = (self._row, name, value, kind, start_ts, commit_ts, None)
+                found.append(_new(_Change, fields))
+        return found
+
+    def _lengthen_run(self, cell_at: int, is_run: bool) -> None:  # noqa: FBT001 - hot, and private
+        """Note that the cell read last says something, and whether the one before it did."""
+        if not is_run:
+            self._run_at = self._said_at = cell_at
+            self._run_length = 0
+        self._run_end = self._position
+        self._run_length += 1
+
+    def _finds_said(self, ahead: int, behind: int) -> bool:
+        """Say whether something is said of the cell read last; `_said_at` is then where that ends.
+
+        It stands in the run of such cells before it, mostly next to what was found last.
+        """
+        said_at, run_end = self._said_at, self._run_end
+        if said_at == run_end or not self._is_said(said_at, ahead, behind):
+            if self._run_length > _MOST_SEARCHED:
+                return False
+            said_at = self._run_at
+            while said_at < run_end and not self._is_said(said_at, ahead, behind):
+                said_at = self._end_of(said_at)
+            if said_at == run_end:
+                return False
+        self._said_at = self._end_of(said_at)
+        return True
 
     def _is_said(self, at: int, ahead: int, behind: int) -> bool:
         """Say whether a cell that was read says, in 8 bytes, something of the one read last.
@@ -401,6 +682,7 @@ class Block:
         if claimed < 0 or claimed * _LEAST > left:
             raise Garbled(f"a result claims {claimed} cells where {left} bytes are left")
         self._row = b""
+        self._run_at = self._run_end = self._run_length = self._said_at = 0
         return claimed
 
     def _next(self) -> None:
@@ -437,10 +719,13 @@ class Block:
 
     def _version(self) -> int:
         """Return the version of the cell."""
-        at = self._stamp_at
+        return self._stamp(self._stamp_at)
+
+    def _stamp(self, at: int) -> int:
+        """Return the number that 8 bytes from a place on are; they are there."""
         if not _IS_COMPILED:
-            version: int = _STAMP.unpack_from(self._data, at)[0]
-            return version
+            stamp: int = _STAMP.unpack_from(self._data, at)[0]
+            return stamp
         high = number(self._octets, at)
         return high << 32 | number(self._octets, at + 4)
 

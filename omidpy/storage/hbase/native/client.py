@@ -54,6 +54,16 @@ class _Failure(NamedTuple):
     region: Region | None
 
 
+class _Going(NamedTuple):
+    """Actions that have been sent, and what could not be."""
+
+    actions: Sequence[Action]
+    sent: list[tuple[Sent, list[_Part]]]
+    failed: list[int]
+    """The numbers of those that were not done."""
+    failures: list[_Failure]
+
+
 class _Part(NamedTuple):
     """Actions in one region, by their numbers among all."""
 
@@ -213,18 +223,37 @@ class NativeClient:
         if len(changes) == 1:
             self.mutate(table, changes[0], durability=durability)
             return
-        for batch in batches(changes):
-            self._batch(table, batch, durability, "put")
+        going: _Going | None = None
+        begun: _Going | None = None
+        try:
+            for batch in batches(changes):
+                # It is made while a server is at work on the one before.
+                begun = self._begin(table, batch, range(len(batch)), durability)
+                if going is not None:
+                    self._end(table, going, durability, "put")
+                going, begun = begun, None
+            if going is not None:
+                self._end(table, going, durability, "put")
+        except BaseException:
+            for one in (going, begun):
+                if one is not None:
+                    forget([sent for sent, _ in one.sent])
+            raise
 
     def _batch(
         self, table: str, actions: Sequence[Action], durability: int, what: str
     ) -> list[Found | None]:
         """Do actions, and again those that failed for a while; return what was found."""
+        going = self._begin(table, actions, range(len(actions)), durability)
+        return self._end(table, going, durability, what)
+
+    def _end(self, table: str, going: _Going, durability: int, what: str) -> list[Found | None]:
+        """Wait for actions, and do those again that failed for a while; return what was found."""
+        actions = going.actions
         done: list[Found | None] = [None] * len(actions)
-        left = list(range(len(actions)))
         attempts = None
         while True:
-            left, failures = self._round(table, actions, left, durability, done)
+            left, failures = self._answers(going, done)
             if not left:
                 return done
             attempts = attempts or self.calls.attempts(what, table, is_repeatable=True)
@@ -235,16 +264,12 @@ class NativeClient:
             if worst is not failures[0] and failures[0].region is not None:
                 self.calls.correct(failures[0].region, failures[0].error)
             self.calls.after_failure(attempts, table, worst.region, worst.error)
+            going = self._begin(table, actions, left, durability)
 
-    def _round(
-        self,
-        table: str,
-        actions: Sequence[Action],
-        left: Sequence[int],
-        durability: int,
-        done: list[Found | None],
-    ) -> tuple[list[int], list[_Failure]]:
-        """Try actions once; return the numbers of those that were not done, and why."""
+    def _begin(
+        self, table: str, actions: Sequence[Action], left: Sequence[int], durability: int
+    ) -> _Going:
+        """Send some of the actions."""
         failed: list[int] = []
         failures: list[_Failure] = []
         until_s = until(self.calls.address.timeout_s)
@@ -261,6 +286,17 @@ class NativeClient:
                     sent.append((one, parts))
                 except CallFailed as error:
                     _fail(parts, error, failed, failures)
+        except BaseException:
+            forget([one for one, _ in sent])
+            raise
+        return _Going(actions, sent, failed, failures)
+
+    def _answers(self, going: _Going, done: list[Found | None]) -> tuple[list[int], list[_Failure]]:
+        """Wait for what was sent; return the numbers of what was not done, and why."""
+        _, sent, failed, failures = going
+        # From now on: nobody may have listened since it was sent.
+        until_s = until(self.calls.address.timeout_s)
+        try:
             for one, parts in sent:
                 try:
                     answer = self.calls.wait(one, until_s)
@@ -288,10 +324,13 @@ class NativeClient:
         servers: dict[ServerName, dict[bytes, _Part]] = {}
         alone: dict[ServerName, list[_Part]] = {}
         locate = self.calls.locations.locate
+        region: Region | None = None
         for index in left:
             action = actions[index]
             try:
-                region = locate(table, action.row, until_s=until_s)
+                # Mostly they are in order, and many in one region.
+                if region is None or not region.holds(action.row):
+                    region = locate(table, action.row, until_s=until_s)
             except (CallFailed, OmidError) as error:
                 failed.append(index)
                 failures.append(_Failure(error, None))
@@ -324,9 +363,12 @@ def batches(changes: Sequence[RowChange]) -> Iterator[list[RowChange]]:
     batch: list[RowChange] = []
     size_bytes = 0
     for change in changes:
-        size = sum(40 + len(put.qualifier) + len(put.value) for put in change.puts)
-        size += len(change.row) * (len(change.puts) + len(change.deletes))
-        size += sum(40 + len(one.qualifier) for one in change.deletes)
+        row, puts, deletes = change
+        size = (40 + len(row)) * (len(puts) + len(deletes))
+        for _, qualifier, _, value in puts:
+            size += len(qualifier) + len(value)
+        for _, qualifier, _, _ in deletes:
+            size += len(qualifier)
         if batch and (len(batch) == BATCH_ROWS or size_bytes + size > BATCH_BYTES):
             yield batch
             batch, size_bytes = [], 0

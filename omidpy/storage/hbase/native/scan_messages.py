@@ -116,7 +116,7 @@ def _put_call(out: bytearray, rows: int) -> None:
 
 
 def read_scan(answer: Answer, pairing: Pairing | None = None) -> ScanAnswer:
-    """Read a `ScanResponse`; with `pairing`, its cells in pairs."""
+    """Read a `ScanResponse`; with `pairing`, its cells as that says."""
     # Nearly all of most answers are two fields of two bytes for each row.
     body = answer.body
     run = _RUNS.match(body)
@@ -155,9 +155,11 @@ def read_scan(answer: Answer, pairing: Pairing | None = None) -> ScanAnswer:
         rows = cellblock.decode(answer.frame, answer.cells_at, counts)
     else:
         block = answer.frame, answer.cells_at, counts
-        prefix, suffix, before, erased = pairing
+        prefix, suffix, before, erased, first = pairing
         if before is None:
             rows = cellblock.decode_pairs(*block, prefix, suffix)
+        elif first is not None:
+            rows = cellblock.decode_changes(*block, prefix, suffix, first, before, erased)
         else:
             rows = cellblock.decode_values(*block, prefix, suffix, before, erased)
     return ScanAnswer(

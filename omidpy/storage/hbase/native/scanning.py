@@ -62,7 +62,8 @@ class Page(NamedTuple):
     """Rows of a scan, and where it goes on."""
 
     rows: list[Any]
-    """Lists of cells, or of pairs, or keys and values: whole rows, in the order of the scan.
+    """Lists of cells, or of pairs, or keys and what else there is: whole rows, in the order of the
+    scan.
 
     Empty only at its end, or beside a long row.
     """
@@ -100,19 +101,28 @@ class Scanner:
             return Position(self.key_range.end, is_included=False)
         return Position(self.key_range.start, is_included=True)
 
-    def pages(self, rows: int) -> Generator[list[Any], None, None]:
+    def pages(
+        self, rows: int, start: Position | None = None
+    ) -> Generator[list[Any], None, Position | None]:
         """Yield pages of at most `rows`, from the third on asked for while the one before is used.
 
         So HBase works while the reader does, and a scan that ends within two pages costs no call
         in vain.  What was asked for more than `MOST_AHEAD_S` ago is asked for anew, and no page of
         that scan ahead any more: no row is older than that when it comes.
 
+        Args:
+            rows: In a page.
+            start: Where to begin; None: at the start of the range.
+
+        Returns:
+            The place of a row that is longer than the reader wants; None at the end.
+
         Raises:
             OmidError: what the failure of a call means.
 
         Cost: 1 RPC a page, and 1 more where it is not read to its end.
         """
-        position: Position | None = self.start()
+        position: Position | None = self.start() if start is None else start
         ahead: _Ahead | None = None
         is_ahead, count = True, 0
         try:
@@ -122,11 +132,16 @@ class Scanner:
                     ahead, is_ahead = None, False
                 page = self.page(position, rows, ahead=ahead)
                 ahead, position = None, page.position
+                if page.long_row is not None:
+                    if page.rows:
+                        yield page.rows
+                    return Position(page.long_row, is_included=True)
                 count += 1
                 if is_ahead and count > 1 and position is not None:
                     ahead = self._ask_ahead(position, rows)
                 if page.rows:
                     yield page.rows
+            return None
         finally:
             if ahead is not None:
                 forget([ahead.sent])
@@ -284,6 +299,10 @@ class Scanner:
             return Page([], Position(answer.cursor, is_included=True))
         raise Garbled("a scan brings neither rows nor a reason")
 
+    def behind(self, page: list[Any]) -> Position:
+        """Return where the page begins that follows one."""
+        return self._after(self._key(page[-1]))
+
     def _after(self, row: bytes) -> Position:
         return Position(row, is_included=False)
 
@@ -328,14 +347,16 @@ class Scanner:
 
     def _key(self, row: Any) -> bytes:
         """Return the key of a row of an answer."""
-        has_values = self.pairing is not None and self.pairing.before is not None
-        key: bytes = row[0] if has_values else row[0][0]
+        is_shaped = self.pairing is not None and self.pairing.before is not None
+        key: bytes = row[0] if is_shaped else row[0][0]
         return key
 
     def _whole(self, cells: list[Cell]) -> Any:
         """Return a row that came in parts as others come."""
         if self.pairing is None:
             return cells
+        if self.pairing.first is not None:
+            return cells[0].row, [], cells
         pairs = cellblock.pairs_of(cells, self.pairing.prefix, self.pairing.suffix)
         return pairs if self.pairing.before is None else (cells[0].row, pairs)
 

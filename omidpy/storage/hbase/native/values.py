@@ -167,6 +167,9 @@ class Pairing(NamedTuple):
     """8 bytes: plain rows come as their values, of which less is said; see `decode_values`."""
     erased: bytes = b""
     """Then, a value of columns that are left out."""
+    first: bytes | None = None
+    """8 bytes: they come as their changes instead, of which no less than this is said; see
+    `decode_changes`."""
 
 
 class ScanAnswer(NamedTuple):
@@ -174,7 +177,7 @@ class ScanAnswer(NamedTuple):
 
     rows: list[Any]
     """Lists of `Cell`, or in pairs of `PairedCell`; or each with its key before it, and then such a
-    list, or values by column.
+    list, or values by column; or its key, its changes, and a list of `Cell`.
     """
     is_last_partial: bool
     """Whether more cells follow of the row that the last result is of."""

@@ -15,7 +15,7 @@ import omidpy
 from omidpy.codec import BOOL, FLOAT32, FLOAT64, INT16, INT32, INT64, JSON, TEXT, Codec
 from omidpy.errors import CorruptCell, NoSuchTable, TransactionAborted, UsageError
 from omidpy.manager import TransactionManager
-from omidpy.tx.frames.reading import record_batches, schema_of
+from omidpy.tx.frames.reading import page_batches, record_batches, schema_of
 from omidpy.tx.frames.shape import Shape
 
 TYPED: Any = {
@@ -414,3 +414,35 @@ def test_a_moment_without_a_time_zone_is_refused(tm: TransactionManager) -> None
     """As every snapshot does."""
     with pytest.raises(UsageError, match="has no time zone"):
         tm.scan_arrow("t", at=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
+
+
+@given(
+    pages=st.lists(
+        st.lists(
+            st.dictionaries(
+                st.sampled_from([b"cf:balance", b"cf:name", b"cf:x"]),
+                st.sampled_from([INT64.encode(5), b"a", b"\xff"]),
+                min_size=1,
+            ),
+            max_size=4,
+        ),
+        max_size=4,
+    ),
+    batch_rows=st.integers(1, 5),
+    rest=st.sampled_from([None, "rest"]),
+)
+def test_pages_of_rows_are_batches_as_single_rows_are(
+    pages: list[list[dict[bytes, bytes]]], batch_rows: int, rest: str | None
+) -> None:
+    """Whatever the pages are, and where a value is none of its type."""
+    shape = Shape.of({name: TYPED[name] for name in ("balance", "name")}, rest=rest)
+    rows = [[(b"%d-%d" % (at, to), row) for to, row in enumerate(p)] for at, p in enumerate(pages)]
+
+    def told(batches: Any) -> object:
+        try:
+            return [one.to_pylist() for one in batches]
+        except CorruptCell as error:
+            return str(error)
+
+    singly = record_batches(shape, (row for page in rows for row in page), batch_rows=batch_rows)
+    assert told(page_batches(shape, rows, batch_rows=batch_rows)) == told(singly)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import MAX_VERSION
 from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.values import (
+    Action,
     Check,
     Get,
     RegionAction,
@@ -29,6 +30,10 @@ REGION_NAME: Final = 1
 ENCODED_REGION_NAME: Final = 2
 _PUT, _DELETE = 2, 3
 _EQUAL: Final = 2
+
+_IS_COMPILED: Final = cellblock.is_compiled()
+_SEQUENCES: Final = (tuple, list)
+"""They have as many items as they say."""
 
 _COMPARATORS: Final = b"org.apache.hadoop.hbase.filter."
 
@@ -212,6 +217,12 @@ def multi_request(parts: Sequence[RegionAction], durability: int) -> tuple[bytes
         assert not is_atomic or len(part.actions) == 1, "one change alone is atomic"
         if is_atomic:
             put_bool(action, V2, value=True)
+        elif _IS_COMPILED and are_puts(part.actions):
+            some, block = cellblock.encode_puts(part.actions, durability)
+            action += some
+            cells.append(block)
+            put_bytes(out, B1, action)
+            continue
         for index, one in enumerate(part.actions):
             if isinstance(one, Get):
                 row, selection, existence_only = one
@@ -230,6 +241,14 @@ def multi_request(parts: Sequence[RegionAction], durability: int) -> tuple[bytes
             put_bytes(action, B4, _condition(part.check))
         put_bytes(out, B1, action)
     return bytes(out), b"".join(cells)
+
+
+def are_puts(actions: Sequence[Action]) -> TypeGuard[Sequence[RowChange]]:
+    """Say whether `cellblock.encode_puts` can be asked for some actions."""
+    return all(
+        isinstance(one, RowChange) and not one.deletes and type(one.puts) in _SEQUENCES
+        for one in actions
+    )
 
 
 def _put_action(out: bytearray, index: int, key: int, message: bytes | bytearray) -> None:

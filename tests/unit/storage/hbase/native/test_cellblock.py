@@ -17,9 +17,19 @@ from hypothesis import strategies as st
 from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX, encode_long, shadow_qualifier
 from omidpy.model import Cell, PairedCell
 from omidpy.storage.hbase.native.faults import Garbled
+from omidpy.storage.hbase.native.values import (
+    PutCell,
+    Region,
+    RegionAction,
+    RowChange,
+    ServerName,
+)
+from omidpy.storage.hbase.native.wire import messages
 from tests.machines.engines import compiled_cells, interpreted_cells
 
 FORMS: Final = ("interpreted", "compiled")
+
+Fields = tuple[bytes, bytes, int, bytes]
 
 GOLDEN = bytes.fromhex(
     "0000001a"  # the rest
@@ -95,6 +105,49 @@ def test_what_is_written_is_read(
     assert found == [
         result for row, cells in rows for result in ([], [Cell(row, *cell) for cell in cells])
     ]
+
+
+@pytest.mark.parametrize("name", FORMS)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.one_of(st.binary(min_size=1, max_size=20), st.just(b"r" * 300)),
+            st.lists(
+                st.tuples(
+                    st.binary(min_size=1, max_size=127),
+                    names,
+                    st.integers(0, 2**63 - 1),
+                    st.one_of(names, st.just(b"v" * 70_000)),
+                ),
+                min_size=1,
+                max_size=5,
+            ),
+        ),
+        max_size=5,
+    ),
+    durability=st.sampled_from((0, 4)),
+    more=st.sampled_from((0, 0, 140)),
+)
+def test_puts_are_encoded_as_one_by_one(
+    name: str, rows: list[tuple[bytes, list[Fields]]], durability: int, more: int
+) -> None:
+    """At once they are the same bytes: lengths of one and of more bytes, many rows and few."""
+    changes = [RowChange(row, [PutCell(*cell) for cell in cells]) for row, cells in rows]
+    changes += [RowChange(b"%d" % at, [PutCell(b"f", b"q", at, b"v")]) for at in range(more)]
+    region = Region("t", b"t,,1.", b"", b"", ServerName("h", 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(messages, "_IS_COMPILED", False)
+        expected = messages.multi_request((RegionAction(region, changes),), durability)
+        patch.setattr(messages, "_IS_COMPILED", True)
+        patch.setattr(messages, "cellblock", form(name))
+        assert messages.multi_request((RegionAction(region, changes),), durability) == expected
+
+
+def test_puts_that_no_cell_can_hold_are_refused(cellblock: Any) -> None:
+    """Compiled, their lengths would be cut, and what follows them read as something else."""
+    for row, family in ((b"r" * 2**16, b"f"), (b"r", b"f" * 256)):
+        with pytest.raises(ValueError, match="too long"):
+            cellblock.encode_puts([RowChange(row, [PutCell(family, b"q", 1, b"v")])], 0)
 
 
 def test_a_block_cut_short_at_any_byte_is_refused(cellblock: Any) -> None:
@@ -219,8 +272,6 @@ def test_pairs_of_a_block_cut_short_are_refused(cellblock: Any) -> None:
 
 BEFORE: Final = encode_long(500)
 SAID: Final = encode_long(499)
-
-Fields = tuple[bytes, bytes, int, bytes]
 
 
 def said_of(qualifier: bytes, version: int = 5, said: bytes = SAID, family: bytes = b"f") -> Fields:

@@ -383,3 +383,22 @@ def test_no_bytes_of_an_answer_raise_anything_else(
     assert refused > len(bodies) // 4
     assert not issubclass(CallFailed, OmidError), "translated where it leaves"
     assert frames.MAX_FRAME_BYTES == 2**28
+
+
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 999, 1000, 1001])
+@pytest.mark.parametrize("other", [None, 0, 5, 999])
+def test_answers_to_many_puts_are_told_apart(count: int, other: int | None) -> None:
+    """Each that brought nothing has nothing of its own, and one that failed says so."""
+    results: list[dict[str, Any]] = [{"index": at, "result": {}} for at in range(count)]
+    if other is not None and other < count:
+        results[other] = {"index": other, "exception": {"name": "java.io.IOException"}}
+    of_part = [{"resultOrException": results}]
+    (part,) = answers.read_multi(answer("MultiResponse", regionActionResult=of_part), 1)
+    assert sorted(part.results) == list(range(count))
+    for at, found in part.results.items():
+        if at == other:
+            assert isinstance(found, Fault)
+        else:
+            assert found == Found([])
+    fresh = [id(one.cells) for one in part.results.values() if isinstance(one, Found)]
+    assert len(set(fresh)) == len(fresh), "no caller shares what it is given"
