@@ -26,6 +26,7 @@ from omidpy.base.callers.alone import Alone
 from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.runners import Runner
 from omidpy.base.cells import table_id, transaction_id
+from omidpy.base.collector import paused_collector
 from omidpy.base.reach import reached
 from omidpy.base.tables import KEYS_TABLE, OWN_TABLE_PREFIX
 from omidpy.commit.decision import decide
@@ -787,8 +788,9 @@ class Transaction(Alone):
         # and the oracle nothing may fail.
         layouts = self._layouts
         found: set[CellId] = set()
-        for table, names in groupby(self._buffer.checked_names(), itemgetter(0)):
-            found |= layouts[table].conflict_ids(names)
+        with paused_collector():
+            for table, names in groupby(self._buffer.checked_names(), itemgetter(0)):
+                found |= layouts[table].conflict_ids(names)
         return found or {transaction_id(self.start_ts)}
 
     def _conflict_id(self, name: CellName) -> CellId:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from omidpy.base.cells import encode_long, shadow_qualifier
+from omidpy.base.collector import paused_collector
 from omidpy.errors import OmidError, UsageError
 from omidpy.model import TIMESTAMP_STEP, Cell, CellName, CellRecord, KeyRange, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
@@ -586,6 +587,10 @@ class WriteBuffer:
 
     def shadow_cells(self, commit_ts: Timestamp) -> dict[str, list[RowMutation]]:
         """Return the shadow cells of every version sent, one mutation a row."""
+        with paused_collector():
+            return self._shadow_cells(commit_ts)
+
+    def _shadow_cells(self, commit_ts: Timestamp) -> dict[str, list[RowMutation]]:
         value = encode_long(commit_ts)
         puts: dict[str, dict[bytes, list[Put]]] = {}
         for (table, row, family, qualifier), versions in self._sent.items():
