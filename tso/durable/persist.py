@@ -536,25 +536,28 @@ class StorePersistence:
         return GuardedMutation(TIMESTAMP_TABLE, mutation, self._unmoved)
 
     def _raise_ceiling(self, ceiling: int) -> None:
-        mutation = self._ceiling_mutation(ceiling).mutation
-        was_applied = self._store.check_and_mutate(
+        self._note_ceiling(ceiling, was_applied=self._replace_ceiling(self._ceiling, ceiling))
+
+    def _replace_ceiling(self, expected: bytes | None, ceiling: int) -> bool:
+        return self._store.check_and_mutate(
             TIMESTAMP_TABLE,
             TIMESTAMP_CEILING_ROW,
             TIMESTAMP_CEILING,
-            self._ceiling,
-            mutation,
+            expected,
+            self._ceiling_mutation(ceiling).mutation,
             durable=True,
         )
-        self._note_ceiling(ceiling, was_applied=was_applied)
 
     def _note_ceiling(self, ceiling: int, *, was_applied: bool) -> None:
+        encoded = encode_long(ceiling)
         if not was_applied:
             # Ours, if the answer to an earlier attempt was lost; else another oracle is at work.
-            found = self._find_ceiling()
-            if found is None or _ceiling_in(found) != ceiling:
-                raise self._another_serves(found)
+            # It is written once more: that attempt may have failed at its sync, and then a loss of
+            # power would take the ceiling away from above timestamps that were issued (I1).
+            if not self._replace_ceiling(encoded, ceiling):
+                raise self._another_serves(self._find_ceiling())
             reached("oracle.own_ceiling_found", "I1")
-        self._ceiling = encode_long(ceiling)
+        self._ceiling = encoded
 
     def _another_serves(self, found: Cell | None) -> LeaseLost:
         ceiling = _ceiling_in(found) if found else 0
