@@ -62,6 +62,8 @@ class Focus(NamedTuple):
     """Commits in which the client dies."""
     repeat_shares: tuple[float, ...] = (0.1,)
     """Commits that are asked for once more although they were answered."""
+    first_retry_shares: tuple[float, ...] = (0.0, 0.0, 0.1)
+    """Commits of which the oracle hears first what says that it is asked again."""
     post_commits: tuple[tuple[str, ...], ...] = (("sync", "none"),)
     """Who completes a commit: one of these, of each client."""
     workloads: tuple[tuple[str, ...], ...] = (("appends", "registers", "bank", "long fork"),)
@@ -236,6 +238,7 @@ class Habits(NamedTuple):
     late_message_share: float
     death_share: float
     repeat_share: float
+    first_retry_share: float
     post_commits: tuple[str, ...]
     workloads: tuple[str, ...]
 
@@ -394,6 +397,7 @@ class _Drawing:
             late_message_share=self._one("late messages", focus.late_message_shares),
             death_share=self._one("deaths", focus.death_shares),
             repeat_share=self._one("repeats", focus.repeat_shares),
+            first_retry_share=self._one("retries that come first", focus.first_retry_shares),
             post_commits=self._one("post-commits", focus.post_commits),
             workloads=self._one("workloads", focus.workloads),
         )

@@ -536,6 +536,7 @@ class Simulation:
                 process.dice("repeats"),
                 partial(self._perhaps_die, process),
                 self._plan.habits.repeat_share,
+                partial(self._is_retried_first, process),
             ),
             post_commit=process.dice("post-commit").choice(self._plan.habits.post_commits),
             clock=clock,
@@ -588,6 +589,10 @@ class Simulation:
         if dice.random() < self._plan.habits.death_share and process.name in CLIENTS:
             self.world.counts["clients that died in a commit"] += 1
             self.world.at(dice.uniform(0, 0.006), None, partial(self._replace_client, process))
+
+    def _is_retried_first(self, process: Process) -> bool:
+        share, dice = self._plan.habits.first_retry_share, process.dice("retries that come first")
+        return process.name in CLIENTS and dice.random() < share
 
     def _replace_client(self, process: Process) -> None:
         if self._workers[process.name] is process and not process.is_dead:
@@ -765,8 +770,10 @@ class Repeating:
         dice: random.Random,
         on_commit: Callable[[], None],
         share: float,
+        is_retried_first: Callable[[], bool],
     ) -> None:
         self._share = share
+        self._is_retried_first = is_retried_first
         self._oracle = oracle
         self._dice = dice
         self._on_commit = on_commit
@@ -792,7 +799,11 @@ class Repeating:
         *,
         is_retry: bool = False,
     ) -> CommitVerdict:
-        """Ask, and sometimes ask once more: after no answer, as Java does, or after one."""
+        """Ask, and sometimes ask once more: after no answer, as Java does, or after one.
+
+        What is heard first may say that it is asked again: the first message was lost, then.
+        """
+        is_retry = is_retry or self._is_retried_first()
         return self._asked(
             lambda: self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry),
             start_ts,
