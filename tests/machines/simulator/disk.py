@@ -42,6 +42,9 @@ FACTS: Final = frozenset({CONTROL_TABLE, TIMESTAMP_TABLE, FATE_TABLE})
 PART_BYTES: Final = 5
 """Rows that begin with the same of them are served by one server."""
 
+THE_ONLY_ONE: Final = ("", b"")
+"""The log of a store that has one."""
+
 SLOW: Final = "compactor"
 """Whose cells a cluster's disks are slow with, by what the names of their processes begin with."""
 
@@ -64,7 +67,8 @@ class Disk:
     def __init__(self, kind: StoreKind, memory: MemoryStore) -> None:
         self._kind = kind
         self._memory = memory
-        self._logs: dict[object, list[Change]] = defaultdict(list)
+        self._logs: dict[tuple[str, bytes], list[Change]] = defaultdict(list)
+        """By table, and by what the rows of a part of it begin with."""
         self.is_watched = False
         """Whether the power may go: else nothing is kept."""
         self.is_down = False
@@ -94,7 +98,7 @@ class Disk:
             if is_synced:
                 self._logs.clear()
             else:
-                self._logs["the only one"].append(Change(before, commits))
+                self._logs[THE_ONLY_ONE].append(Change(before, commits))
             return
         for (table, row), cells in before.items():
             log = self._logs[table, row[:PART_BYTES]]
@@ -105,9 +109,10 @@ class Disk:
             own = [start_ts] if start_ts is not None and start_ts in commits else []
             log.append(Change({(table, row): cells}, own))
 
-    def sync_tables(self) -> None:
-        """Sync everything, as a change of the catalogue does."""
-        self._logs.clear()
+    def changed_table(self, table: str) -> None:
+        """Sync what belongs to a table that was made, changed or dropped: its own, or the log."""
+        for place in [place for place in self._logs if self.is_in_one_log or place[0] == table]:
+            del self._logs[place]
 
     def is_quick(self, table: str, mutations: Sequence[RowMutation], writer: str) -> bool:
         """Say whether a cluster's disks have written by themselves what nobody asked to be synced.

@@ -376,7 +376,7 @@ class SimStore:
             def work() -> Any:
                 answer = method(*args, **kwargs)
                 if is_write:
-                    self._shared.disk.sync_tables()
+                    self._shared.disk.changed_table(getattr(args[0], "name", args[0]))
                 return answer
 
             return self._call(title, work, is_write=is_write)
