@@ -126,12 +126,13 @@ class ControlTable:
         """Set a fact as `replace`, to bytes that no other writer would write.
 
         Returns:
-            Whether they are there: also where that shows only when the fact is read again, since
-            an attempt of this writer was applied whose answer was lost.
+            Whether they are there: also where that shows only when the fact is looked at again,
+            since an attempt of this writer was applied whose answer was lost, or whose sync failed.
 
-        Cost: as `replace`; 1 get more where the fact is found to be different.
+        Cost: as `replace`; 1 checked change more where the fact is found to be different.
         """
-        return self.replace(row, expected, value) or self.read(row) == value
+        # Set once more instead of read: nothing says that the attempt which is found was synced.
+        return self.replace(row, expected, value) or self.replace(row, value, value)
 
     @property
     def is_atomic(self) -> bool:
@@ -276,12 +277,10 @@ class ControlTable:
         """
         while True:
             raw = self.read(row)
-            if raw is not None:
-                current = decode_number(raw, row=row)
-                if current >= to:
-                    return current
-            if self.replace(row, raw, encode_long(to)):
-                return Timestamp(to)
+            number = to if raw is None else max(to, decode_number(raw, row=row))
+            # Also where it is high enough: who wrote it may have heard that its sync failed.
+            if self.replace(row, raw, encode_long(number)):
+                return Timestamp(number)
             reached("control.raised_by_another", "I4")
 
 

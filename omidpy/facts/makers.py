@@ -175,9 +175,9 @@ class Makers:
     def _name(self, which: str, own: bytes) -> bytes:
         """Set a row that may be absent; return what it is then, for good."""
         row = _row(which)
-        self._control.replace(row, None, own)
-        # Read back, whatever was answered: the name there is ours, or that of a faster runner.
-        found = self._control.read(row)
+        if self._control.replace_own(row, None, own):
+            return own
+        found = self._control.read(row)  # of a faster runner
         assert found is not None, "it was set, and is never removed"
         return found
 

@@ -475,7 +475,8 @@ class Store(Protocol):
 
     Every method may raise `StorageUnavailable`; those that name a table raise `NoSuchTable`, those
     that name a family `NoSuchFamily`.  After an exception from a write, any subset of its rows may
-    have been applied.
+    have been applied; and of one that was to be durable, what was applied need not be: whoever
+    finds his own attempt done writes it once more.
     """
 
     @property

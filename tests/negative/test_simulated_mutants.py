@@ -18,6 +18,7 @@ from tests.machines.simulator.all_mutants import (
 from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
+from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
@@ -31,7 +32,7 @@ def test_no_two_mutants_have_one_name() -> None:
     assert set(ALL_MUTANTS) >= BY_NIGHT
     by_actor = (
         *(MUTANTS, BATCH_MUTANTS, CLIENT_MUTANTS),
-        *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS),
+        *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, DISK_MUTANTS),
     )
     assert len(ALL_MUTANTS) == sum(map(len, by_actor))
 

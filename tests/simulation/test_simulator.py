@@ -14,9 +14,10 @@ import pytest
 from omidpy.base import pauses
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
-from tests.machines.simulator.marks import UNREACHED, all_marks
+from tests.machines.simulator.marks import all_marks
 from tests.machines.simulator.network import Weather
 from tests.machines.simulator.plan import ALONE, CROWDED, FOCI, USUAL, Focus, drawn_plan
+from tests.machines.simulator.rare import MOST_SEEDS, SEEKING
 from tests.machines.simulator.simulation import simulate
 from tests.machines.simulator.store import SharedStore, Stall
 from tests.machines.simulator.watch import Watch
@@ -129,9 +130,7 @@ def test_many_new_seeds_find_nothing(focus: str) -> None:
 @pytest.mark.nightly
 def test_every_mark_is_reached() -> None:
     """A branch that no seed takes is tested by none of them."""
-    names = {mark.name for mark in all_marks()}
-    assert names > UNREACHED
-    missing = names - UNREACHED
+    missing = {mark.name for mark in all_marks()} - set(SEEKING)
     first = _first_of_the_day(MOST_FOR_MARKS)
     for seed in range(first, first + MOST_FOR_MARKS):
         for focus in FOCI.values():
@@ -141,6 +140,20 @@ def test_every_mark_is_reached() -> None:
         if not missing:
             break
     assert not missing
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mark", SEEKING)
+def test_a_rare_mark_is_reached_where_it_is_sought(mark: str) -> None:
+    """Few seeds of the other foci come to it."""
+    assert mark in {one.name for one in all_marks()}
+    first = _first_of_the_day(MOST_SEEDS)
+    for seed in range(first, first + MOST_SEEDS):
+        report = simulate(seed, focus=SEEKING[mark])
+        assert not report.findings, report
+        if mark in report.reached:
+            return
+    pytest.fail(f"no seed from {first} on has reached it")
 
 
 def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> None:

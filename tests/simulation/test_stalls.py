@@ -152,7 +152,6 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ),
     QUEUES: (
         "omidpy/facts/control.py ControlTable.replace_and replace_own",
-        "omidpy/facts/control.py ControlTable.replace_own replace",
         "omidpy/facts/control.py ControlTable.replace_and write",
         "omidpy/facts/control.py ControlTable.replace_and write_guarded",
     ),

@@ -69,15 +69,18 @@ class StoredCeiling:
         Raises:
             LeaseLost: another oracle has moved it.
         """
-        was_applied = self._store.check_and_mutate(
+        self.note(ceiling, was_applied=self.replace(self.value, ceiling))
+
+    def replace(self, expected: bytes | None, ceiling: int) -> bool:
+        """Set it durably if it is as expected; return whether it was."""
+        return self._store.check_and_mutate(
             TIMESTAMP_TABLE,
             TIMESTAMP_CEILING_ROW,
             TIMESTAMP_CEILING,
-            self.value,
+            expected,
             self.mutation(ceiling).mutation,
             durable=True,
         )
-        self.note(ceiling, was_applied=was_applied)
 
     def note(self, ceiling: int, *, was_applied: bool) -> None:
         """Note that it was raised.
@@ -85,13 +88,15 @@ class StoredCeiling:
         Raises:
             LeaseLost: it was not, since another oracle has moved it.
         """
+        encoded = encode_long(ceiling)
         if not was_applied:
             # Ours, if the answer to an earlier attempt was lost; else another oracle is at work.
-            found = self.find()
-            if found is None or _ceiling_in(found) != ceiling:
-                raise self.lost(found)
+            # It is written once more: that attempt may have failed at its sync, and then a loss of
+            # power would take the ceiling away from above timestamps that were issued (I1).
+            if not self.replace(encoded, ceiling):
+                raise self.lost(self.find())
             reached("oracle.own_ceiling_found", "I1")
-        self.value = encode_long(ceiling)
+        self.value = encoded
 
     def lost(self, found: Cell | None) -> LeaseLost:
         """Return the error for a ceiling that is not what this oracle wrote."""

@@ -336,7 +336,8 @@ class Lease:
         encoded = encode_document(record)
         is_written = self._control.replace(LEASE_FACT, raw, encoded)
         # Found different: unless the answer to our own first attempt was lost, it is another's.
-        if not is_written and self._control.read(LEASE_FACT) != encoded:
+        # Ours is set once more, since nothing says that the sync of that attempt did not fail.
+        if not is_written and not self._control.replace(LEASE_FACT, encoded, encoded):
             return False
         self._raw, self._record = encoded, record
         # A standby counts from when the record changed, which an earlier attempt did whose answer

@@ -16,6 +16,7 @@ from typing import Final
 from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
+from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
@@ -28,6 +29,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **COMPACTION_MUTANTS,
     **EXPORT_MUTANTS,
     **OPERATION_MUTANTS,
+    **DISK_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -64,6 +66,11 @@ BY_NIGHT: Final = frozenset(
         "another's taken for one's own",
         "ghosts taken for tables",
         "given up in word only",
+        "commits unsynced, and lost",
+        "beginning unsynced",
+        "own ceiling taken for synced",
+        "heals unsynced",
+        "operations unsynced",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

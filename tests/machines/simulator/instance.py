@@ -271,6 +271,11 @@ class Instance:
             if transport.protocol is not None:
                 transport.abort()
 
+    def half_close(self, *, is_deaf: bool) -> None:
+        """Let it hear nothing more by any connection that there is, or not be heard."""
+        for transport in self._transports:
+            (transport.requests if is_deaf else transport.flow).is_half_closed = True
+
     def crash(self) -> None:
         """End it without a word."""
         self.is_answering = False

@@ -20,17 +20,6 @@ COMPILED: Final = (
 """Where none may be: it would cost something there."""
 
 
-UNREACHED: Final = frozenset(
-    {
-        "compaction.slice_deposed",
-        "compaction.table_changed",
-        "outcome.commit_was_first",
-        "reader.commit_was_first",
-    }
-)
-"""What no seed has reached yet: it is tested elsewhere, and nothing is proven of it here."""
-
-
 class Mark(NamedTuple):
     """One branch that says when it was taken."""
 

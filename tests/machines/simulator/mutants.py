@@ -389,7 +389,13 @@ QUIET: Final = ALONE._replace(calm_share=1.0, thinking_shares=(0.0,))
 BUSY: Final = QUIET._replace(pauses_s=(0.05,))
 """The same, and there is much to do."""
 
-TROUBLED: Final = BUSY._replace(calm_share=0.0, undisturbed_share=1.0, fault_counts=(2, 3, 4))
+TROUBLED: Final = BUSY._replace(
+    calm_share=0.0,
+    undisturbed_share=1.0,
+    fault_counts=(2, 3, 4),
+    half_close_counts=(0,),
+    power_losses=(0,),
+)
 """Processes of which something goes wrong, on a store of which nothing does."""
 
 FAILING_OVER: Final = TROUBLED._replace(

@@ -3,7 +3,8 @@
 Each direction of a connection keeps its order, as TCP does; two connections keep none between them.
 A partition holds bytes up until it is over.  The end of a connection travels behind its bytes, so
 that what was sent before it may arrive after the client has connected anew.  A host that loses its
-power says nothing at all.
+power says nothing at all, and of a connection that is half closed one direction carries nothing any
+more while the other one does.
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ class Flow:
         self._deliver = deliver
         self._arrives_s = 0.0
         self._is_over = False
+        self.is_half_closed = False
+        """Whether nothing arrives any more, of which neither end is told."""
 
     def send(self, item: bytes | End) -> None:
         """Let bytes, or the end, arrive behind what was sent before."""
@@ -120,6 +123,8 @@ class Flow:
 
     def _deliver_at(self, arrives_s: float, item: bytes | End) -> None:
         def deliver() -> None:
+            if self.is_half_closed:
+                return
             what = "an end" if isinstance(item, End) else f"{len(item)} bytes"
             self._network.world.note(f"{self._source.name} -> {self._target.name} {what}")
             self._deliver(item)
@@ -134,6 +139,8 @@ class Transport:
     def __init__(self, peer: str, wiretap: Wiretap, call_soon: Callable[..., object]) -> None:
         self.flow: Flow
         """To the client."""
+        self.requests: Flow
+        """From the client."""
         self.protocol: Any = None
         self.wiretap = wiretap
         self._peer = peer
@@ -351,6 +358,7 @@ class NetworkOf:
         transport.flow = Flow(
             network, listener.process, process, random.Random(rng.getrandbits(64)), client.receive
         )
+        transport.requests = client.flow
         network.world.at(0, listener.process, lambda: listener.accept(transport))
         silently = rng.random() < 0.3
         for one, end in ((process, client.flow), (listener.process, transport.flow)):

@@ -99,6 +99,8 @@ class Records:
     def __init__(self) -> None:
         self.ledgers: dict[str, Ledger] = defaultdict(lambda: Ledger(None))
         self.operations: dict[FateId, Deed] = {}
+        self.accepted: set[FateId] = set()
+        """Operations that somebody was told are kept."""
         self.rows = 0
         self._numbers = itertools.count()
         self._places = [self._next() for _ in range(PLACES)]
@@ -154,6 +156,7 @@ class Operator:
         self._lease_s = lease_s
         self._make = make
         self._haste = haste
+        self._lost: list[str] = []
 
     def work(self, dice: random.Random, until_s: float) -> None:
         """Change tables until it is late."""
@@ -184,6 +187,8 @@ class Operator:
             found = fate.store.read(operation)
             ledger = self._records.ledgers[deed.name.split()[1]]
             if found is None:
+                if operation in self._records.accepted:
+                    self._lost.append(f"E3: {operation}, {deed.name}, was accepted, and is gone")
                 ledger.end(deed, was_done=False, told="it was never kept")
             elif found.is_finished:
                 was_done = found.status is Status.SUCCESSFUL
@@ -191,6 +196,7 @@ class Operator:
 
     def wrong(self) -> Iterator[str]:
         """Say what no order of deeds explains."""
+        yield from self._lost
         tm = self._make()
         for table, ledger in self._records.ledgers.items():
             found: State = None
@@ -260,6 +266,7 @@ class Operator:
                 records.is_by(deed, operations.asked)  # it may be kept
             return
         deed = records.is_by(deed, FateId(handle.id))
+        records.accepted.add(FateId(handle.id))
         until_s = world.now_s + PATIENCE_S
         while world.now_s < until_s:
             self._run_pending(fate)

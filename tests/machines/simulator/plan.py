@@ -62,6 +62,8 @@ class Focus(NamedTuple):
     """Commits in which the client dies."""
     repeat_shares: tuple[float, ...] = (0.1,)
     """Commits that are asked for once more although they were answered."""
+    first_retry_shares: tuple[float, ...] = (0.0, 0.0, 0.1)
+    """Commits of which the oracle hears first what says that it is asked again."""
     post_commits: tuple[tuple[str, ...], ...] = (("sync", "none"),)
     """Who completes a commit: one of these, of each client."""
     workloads: tuple[tuple[str, ...], ...] = (("appends", "registers", "bank", "long fork"),)
@@ -76,6 +78,8 @@ class Focus(NamedTuple):
     fault_cuts_s: tuple[float, ...] = (0.5, 3, 6, 12, 18)
     fault_pauses_s: tuple[float, ...] = (0.5, 3, 9, 11, 20)
     fault_clocks_ms: tuple[int, ...] = (1, 500, 9_000, 12_000, 3_600_000)
+    half_close_counts: tuple[int, ...] = (0, 0, 0, 1, 2)
+    """How often an oracle's connections carry nothing any more in one direction."""
     undisturbed_share: float = 0.3
     """Seeds in which no call of the store gets lost or comes late."""
     lost: tuple[float, ...] = (0.0, 0.002, 0.01)
@@ -83,6 +87,12 @@ class Focus(NamedTuple):
     late: tuple[float, ...] = (0.0, 0.002, 0.01)
     twice: tuple[float, ...] = (0.0, 0.002, 0.01)
     torn: tuple[float, ...] = (0.0, 0.1)
+    failing_syncs: tuple[float, ...] = (0.0, 0.0, 0.01)
+    """Durable writes of which the sync fails."""
+    power_losses: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 0, 1)
+    """How often the store loses its power: where it is a file, everybody does."""
+    dark_s: tuple[float, ...] = (0.2, 1.0, 4.0)
+    """For how long."""
     client_stalls: tuple[Stall, ...] = (Stall(), Stall(0.001))
     oracle_stalls: tuple[Stall, ...] = (Stall(), Stall(0.001))
 
@@ -166,7 +176,39 @@ LAME: Final = USUAL._replace(
 )
 """Everybody stands still, is taken for dead, and goes on."""
 
-FOCI: Final = {"usual": USUAL, "alone": ALONE, "crowded": CROWDED, "lame": LAME}
+DARK: Final = USUAL._replace(
+    calm_share=0.0,
+    store_kinds=("cluster", "cluster", "file", "shared"),
+    power_losses=(0, 1, 2, 3),
+    fault_counts=(0, 2, 4),
+    failing_syncs=(0.0, 0.01, 0.05),
+    clock_skews_ms=(50, 20_000),
+    oracle_leases_s=(2.0, 2.0, 10.0),
+    leases_s=(3.0,),
+    pauses_s=(0.1, 0.5, 2.0),
+    compactors=(0, 2),
+    operators=(0, 2),
+    compaction_pauses_s=(0.3, 2.0),
+    operator_pauses_s=(0.3, 0.7),
+    verbs=(*VERBS, ("put", "put", "put", "create", "truncate", "truncate")),
+    post_commits=(("none",), ("sync", "none")),
+    oracle_stalls=(Stall(), Stall(0.1, 12.0, "COMMIT_TABLE")),
+    client_stalls=(Stall(), Stall(0.6, 6.0, "check_and_mutate OMID_COMMIT_TABLE")),
+    compactor_stalls=(
+        Stall(),
+        Stall(0.1, 12.0, "write_guarded|get OMIDPY_CONTROL"),
+        Stall(0.6, 10.0, "schema x"),
+    ),
+)
+"""The power goes, and what was not synced with it; and all stand still before what they decide."""
+
+FOCI: Final = {
+    "usual": USUAL,
+    "alone": ALONE,
+    "crowded": CROWDED,
+    "lame": LAME,
+    "dark": DARK,
+}
 """What seeds are run with, by name."""
 
 
@@ -196,6 +238,7 @@ class Habits(NamedTuple):
     late_message_share: float
     death_share: float
     repeat_share: float
+    first_retry_share: float
     post_commits: tuple[str, ...]
     workloads: tuple[str, ...]
 
@@ -294,7 +337,7 @@ class _Drawing:
         focus = self._focus
         is_calm = self._dice("calm").random() < focus.calm_share
         others = self._others()
-        faults = [] if is_calm else self._faults()
+        faults = [] if is_calm else [*self._faults(), *self._power_losses(), *self._half_closes()]
         for name in others.names():
             count = self._one(f"faults of {name}", focus.other_fault_counts)
             dice = (self._dice(f"fault {number} of {name}") for number in range(count))
@@ -341,6 +384,7 @@ class _Drawing:
             late=self._one("late calls", focus.late),
             twice=self._one("calls that come twice", focus.twice),
             torn=self._one("torn calls", focus.torn),
+            unsynced=self._one("failing syncs", focus.failing_syncs),
         )
 
     def _habits(self) -> Habits:
@@ -353,6 +397,7 @@ class _Drawing:
             late_message_share=self._one("late messages", focus.late_message_shares),
             death_share=self._one("deaths", focus.death_shares),
             repeat_share=self._one("repeats", focus.repeat_shares),
+            first_retry_share=self._one("retries that come first", focus.first_retry_shares),
             post_commits=self._one("post-commits", focus.post_commits),
             workloads=self._one("workloads", focus.workloads),
         )
@@ -433,6 +478,27 @@ class _Drawing:
             case _:
                 ahead_ms = dice.choice(focus.fault_clocks_ms) * dice.choice((1, -1))
                 return Fault(at_s, kind, dice.choice((oracle, client)), amount=ahead_ms)
+
+    def _power_losses(self) -> list[Fault]:
+        count = self._one("losses of power", self._focus.power_losses)
+        each = (self._dice(f"loss of power {number}") for number in range(count))
+        return [
+            Fault(dice.uniform(0, BUSY_S), "power", STORE, seconds=dice.choice(self._focus.dark_s))
+            for dice in each
+        ]
+
+    def _half_closes(self) -> list[Fault]:
+        count = self._one("half closes", self._focus.half_close_counts)
+        each = (self._dice(f"half close {number}") for number in range(count))
+        return [
+            Fault(
+                dice.uniform(0, BUSY_S),
+                "half close",
+                dice.choice(ORACLES),
+                amount=float(dice.random() < 0.5),
+            )
+            for dice in each
+        ]
 
     def _fault_of(self, dice: random.Random, name: str) -> Fault:
         at_s = dice.uniform(0, BUSY_S)

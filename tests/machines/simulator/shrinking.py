@@ -30,6 +30,7 @@ RESTED: Final = (
     ("late_message_share", 0.0),
     ("death_share", 0.0),
     ("repeat_share", 0.0),
+    ("first_retry_share", 0.0),
 )
 """Habits of clients, and how they are without."""
 

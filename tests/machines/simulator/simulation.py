@@ -289,6 +289,7 @@ class Simulation:
         self._network = Network(self.world, self._weather)
         self._store = SharedStore(self.world, self._weather, self._watch, self._plan.store_kind)
         self._store.page_rows = self._plan.choices.page_rows
+        self._store.disk.is_watched = any(one.kind == "power" for one in self._plan.faults)
         self._around = Surroundings(
             self.world,
             self._network,
@@ -327,6 +328,7 @@ class Simulation:
         self._ticks = count(1)
         self._numbers = count()
         self._is_over = False
+        self._is_mended = False
 
     def choices(self) -> Sequence[Patch]:
         """Return what makes the product choose what it may, and seldom does."""
@@ -534,6 +536,7 @@ class Simulation:
                 process.dice("repeats"),
                 partial(self._perhaps_die, process),
                 self._plan.habits.repeat_share,
+                partial(self._is_retried_first, process),
             ),
             post_commit=process.dice("post-commit").choice(self._plan.habits.post_commits),
             clock=clock,
@@ -587,8 +590,12 @@ class Simulation:
             self.world.counts["clients that died in a commit"] += 1
             self.world.at(dice.uniform(0, 0.006), None, partial(self._replace_client, process))
 
+    def _is_retried_first(self, process: Process) -> bool:
+        share, dice = self._plan.habits.first_retry_share, process.dice("retries that come first")
+        return process.name in CLIENTS and dice.random() < share
+
     def _replace_client(self, process: Process) -> None:
-        if self._workers[process.name] is process:
+        if self._workers[process.name] is process and not process.is_dead:
             process.crash()
             self._start_client(process.name, self.world.now_s + 2.0)
 
@@ -599,6 +606,8 @@ class Simulation:
             return
 
     def _start_again(self, name: str, until_s: float) -> None:
+        if self._is_mended:
+            return  # the judge has begun, or soon will
         (self._start_client if name in CLIENTS else self._start_other)(name, until_s)
 
     # -- faults ----------------------------------------------------------------------------------
@@ -623,10 +632,13 @@ class Simulation:
                 )
             case "pause":
                 self._process(fault.target).paused_until_s = self.world.now_s + fault.seconds
+                self._clocks[fault.target].slept_s += fault.seconds
             case "stop":
                 self._instances[fault.target].stop()
             case "hang up":
                 self._instances[fault.target].hang_up()
+            case "half close":
+                self._instances[fault.target].half_close(is_deaf=bool(fault.amount))
             case "cut":
                 self._weather.cut(fault.target, fault.other, fault.seconds)
                 if fault.amount:
@@ -634,6 +646,8 @@ class Simulation:
             case "slow":
                 self._weather.slowness = fault.amount
                 self.world.at(fault.seconds, None, self._end_slowness)
+            case "power":
+                self._lose_power(fault.seconds)
             case "full":
                 self._store.is_full = True
                 self.world.at(fault.seconds, None, self._empty_disk)
@@ -646,14 +660,38 @@ class Simulation:
     def _end_slowness(self) -> None:
         self._weather.slowness = 1.0
 
+    def _lose_power(self, seconds: float) -> None:
+        """Let the store lose its power, and everybody who is on its host."""
+        self._store.lose_power()
+        self._store.disk.is_down = True
+        self.world.at(seconds, None, self._give_power)
+        if not self._store.disk.is_in_one_log:
+            return
+        for instance in self._instances.values():
+            instance.crash()
+        for name, process in self._workers.items():
+            if not process.is_dead:
+                process.crash()
+                self.world.at(
+                    seconds, None, partial(self._start_again, name, self._until_s(seconds))
+                )
+
+    def _until_s(self, seconds: float) -> float:
+        return self.world.now_s + seconds + self._plan.busy_s / 3
+
+    def _give_power(self) -> None:
+        self._store.disk.is_down = False
+
     def _empty_disk(self) -> None:
         self._store.is_full = False
 
     def _mend(self) -> None:
+        self._is_mended = True
         self._store.chances = Chances()
         self._store.stalls = {}
         self._weather.clear()
         self._empty_disk()
+        self._give_power()
 
     def _finish_exports(self) -> None:
         """Let one more exporter deliver all that is left, and look at what was received."""
@@ -732,8 +770,10 @@ class Repeating:
         dice: random.Random,
         on_commit: Callable[[], None],
         share: float,
+        is_retried_first: Callable[[], bool],
     ) -> None:
         self._share = share
+        self._is_retried_first = is_retried_first
         self._oracle = oracle
         self._dice = dice
         self._on_commit = on_commit
@@ -759,7 +799,11 @@ class Repeating:
         *,
         is_retry: bool = False,
     ) -> CommitVerdict:
-        """Ask, and sometimes ask once more: after no answer, as Java does, or after one."""
+        """Ask, and sometimes ask once more: after no answer, as Java does, or after one.
+
+        What is heard first may say that it is asked again: the first message was lost, then.
+        """
+        is_retry = is_retry or self._is_retried_first()
         return self._asked(
             lambda: self._oracle.commit(start_ts, cell_ids, table_ids, is_retry=is_retry),
             start_ts,

@@ -4,7 +4,7 @@ Beneath is one `MemoryStore`, whose calls are atomic.  In between, a call takes 
 there and back, so that others come in between; it may get lost before or after it was carried out,
 or be carried out after its caller was told that it failed, or twice.  What may be torn (a batch of
 rows, where the store has no guarded batches) sometimes is: some rows are changed, and the call
-fails.
+fails.  What is not synced is lost when its host loses its power: see `disk.py`.
 
 Three kinds of stores: a *cluster* has neither guarded batches nor locks, as HBase; a *file* has
 both, as SQLite; a *shared* one has guarded batches alone.
@@ -36,6 +36,7 @@ from omidpy.storage.base import (
     singly,
 )
 from omidpy.storage.memory import MemoryStore
+from tests.machines.simulator.disk import Disk
 from tests.machines.simulator.network import Weather
 from tests.machines.simulator.watch import Watch
 from tests.machines.simulator.world import Process, Program, World
@@ -70,6 +71,8 @@ class Chances:
     """Carried out again after a while."""
     torn: float = 0.0
     """Carried out in part."""
+    unsynced: float = 0.0
+    """Of those that are to be durable: perhaps carried out, and not synced, as the caller hears."""
 
 
 class Stall(NamedTuple):
@@ -100,6 +103,8 @@ class SharedStore:
         self.watch = watch
         self.kind: StoreKind = kind
         self.memory = MemoryStore()
+        self.disk = Disk(kind, self.memory)
+        watch.is_on_disk = self.disk.is_on_disk
         self.chances = Chances()
         self.is_full = False
         self.page_rows: int | None = None
@@ -115,22 +120,50 @@ class SharedStore:
         return (AheadStore if self.kind == "cluster" else SimStore)(self, process)
 
     def write(
-        self, batch: Mapping[str, Sequence[RowMutation]], *, is_repeated: bool = False
+        self,
+        batch: Mapping[str, Sequence[RowMutation]],
+        writer: Process,
+        *,
+        durable: bool = False,
+        is_repeated: bool = False,
     ) -> None:
         """Change rows, and let the watch look at what came of it."""
+        fails = durable and self._fails_to_sync(writer)
         if is_repeated:
             batch = {
                 table: [self._left(table, one) for one in rows] for table, rows in batch.items()
             }
         for table, rows in batch.items():
             self._deleted.update((table, one.row, *gone) for one in rows for gone in one.deletes)
+        before = self.disk.rows_before((table, one.row) for table in batch for one in batch[table])
         self.memory.write(batch)
-        self._look(batch)
+        commits = self._look(batch)
+        if self.disk.is_in_one_log:
+            self.disk.changed(before, commits, is_synced=durable and not fails)
+        else:
+            for table, rows in batch.items():
+                is_synced = durable and not fails
+                self.disk.changed(
+                    {place: cells for place, cells in before.items() if place[0] == table},
+                    commits,
+                    is_synced=is_synced or self.disk.is_quick(table, rows, writer.name),
+                )
+        if fails:
+            raise self.unsynced(writer)
 
     def write_guarded(
-        self, mutations: Sequence[GuardedMutation | Entries | CellGroup], guard: Condition | None
+        self,
+        mutations: Sequence[GuardedMutation | Entries | CellGroup],
+        guard: Condition | None,
+        writer: Process,
+        *,
+        durable: bool,
     ) -> list[bool] | None:
         """Change rows on conditions; the same."""
+        fails = durable and self._fails_to_sync(writer)
+        each = singly(mutations) if self.disk.is_watched else []
+        before = self.disk.rows_before((one.table, one.mutation.row) for one in each)
+        commits: list[int] = []
         applied = self.memory.write_guarded(mutations, guard=guard)
         if applied is not None:
             verdicts = iter(applied)
@@ -140,10 +173,44 @@ class SharedStore:
                 told = repeat(told_group) if isinstance(one, CellGroup) else verdicts
                 for (table, mutation, _), was_applied in zip(changes, told, strict=False):
                     if was_applied:
-                        self._look({table: [mutation]})
+                        commits += self._look({table: [mutation]})
                 if isinstance(one, CellGroup) and told_group:
-                    self.watch.completed(one)
+                    commits += self.watch.completed(one)
+        if applied is not None and any(applied):
+            is_quick = bool(each) and self.disk.is_quick(
+                each[0].table, [one.mutation for one in each], writer.name
+            )
+            self.disk.changed(before, commits, is_synced=(durable and not fails) or is_quick)
+        if fails:
+            raise self.unsynced(writer)
         return applied
+
+    def _fails_to_sync(self, writer: Process) -> bool:
+        """Say whether a write is made and not synced; one that SQLite would undo is not made.
+
+        Raises:
+            StorageUnavailable: it is not made.
+        """
+        chance = self.chances.unsynced
+        if not chance or (dice := writer.dice("failing syncs")).random() >= chance:
+            return False
+        self.world.counts["syncs that failed"] += 1
+        if self.kind == "file" or dice.random() < 0.5:
+            raise self.unsynced(writer)
+        return True
+
+    def unsynced(self, writer: Process) -> StorageUnavailable:
+        """Return what a caller hears of a sync that failed."""
+        return StorageUnavailable(f"a sync failed, for {writer.name}")
+
+    def lose_power(self) -> None:
+        """Lose what is on no disk."""
+        rows, commits = self.disk.lose_power(self.world.dice("disks"))
+        self.world.counts["rows lost with the power"] += len(rows)
+        for place in rows:
+            self._deleted = {one for one in self._deleted if one[:2] != place}
+            self.world.note(f"{STORE} loses what was done to {place}")
+        self.watch.lost(commits)
 
     def _left(self, table: str, mutation: RowMutation) -> RowMutation:
         puts = [
@@ -151,9 +218,15 @@ class SharedStore:
         ]
         return mutation._replace(puts=puts)
 
-    def _look(self, batch: Mapping[str, Sequence[RowMutation]]) -> None:
-        for table, mutations in batch.items():
-            self.watch.written(self.memory, table, [mutation.row for mutation in mutations])
+    def _look(self, batch: Mapping[str, Sequence[RowMutation]]) -> list[int]:
+        """Let the watch look at rows; return the transactions whose commit they made."""
+        return [
+            start_ts
+            for table, mutations in batch.items()
+            for start_ts in self.watch.written(
+                self.memory, table, [mutation.row for mutation in mutations]
+            )
+        ]
 
 
 class SimStore:
@@ -219,9 +292,17 @@ class SimStore:
             program.sleep(PATIENCE_S)
             raise self._gone("a call was lost")
         late = process.dice("late calls")
+        losses = shared.disk.losses
+
+        def is_gone() -> bool:
+            """Say whether the store cannot hear it; all that was under way on its own host is."""
+            disk = shared.disk
+            return disk.is_down or (disk.is_in_one_log and disk.losses != losses)
+
         if is_write and late.random() < chances.late:
             world.counts["calls late"] += 1
-            world.at(PATIENCE_S + late.uniform(0, 20), None, lambda: _quietly(again or work))
+            later = PATIENCE_S + late.uniform(0, 20)
+            world.at(later, None, lambda: None if is_gone() else _quietly(again or work))
             program.sleep(PATIENCE_S)
             raise self._gone("a call is late")
         if torn is not None and process.dice("torn calls").random() < chances.torn:
@@ -230,6 +311,9 @@ class SimStore:
         outcome: list[T | Exception] = []
 
         def arrive() -> None:
+            if is_gone():
+                outcome.append(self._gone("the power went"))
+                return
             if is_write and shared.is_full:
                 world.counts["writes refused"] += 1
                 outcome.append(self._gone("the disk is full"))
@@ -247,7 +331,8 @@ class SimStore:
         twice = process.dice("calls that come twice")
         if again is not None and twice.random() < chances.twice:
             world.counts["writes twice"] += 1
-            world.at(twice.uniform(0, 5), None, lambda: _quietly(again))
+            later = twice.uniform(0, 5)
+            world.at(later, None, lambda: None if is_gone() else _quietly(again))
         unheard = process.dice("lost answers")
         if weather.held_up_s(STORE, process.name) or unheard.random() < chances.unheard:
             world.counts["answers lost"] += 1
@@ -287,7 +372,14 @@ class SimStore:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             title = f"{name} {args[0]}" if args and isinstance(args[0], str) else name
-            return self._call(title, lambda: method(*args, **kwargs), is_write=is_write)
+
+            def work() -> Any:
+                answer = method(*args, **kwargs)
+                if is_write:
+                    self._shared.disk.changed_table(getattr(args[0], "name", args[0]))
+                return answer
+
+            return self._call(title, work, is_write=is_write)
 
         return call
 
@@ -315,10 +407,10 @@ class SimStore:
                 part.setdefault(table, []).append(one)
         self._call(
             f"write {' '.join(sorted(batch))}",
-            lambda: shared.write(batch),
+            lambda: shared.write(batch, self._process, durable=durable),
             is_write=True,
-            torn=(lambda: shared.write(part)) if is_tearable else None,
-            again=partial(shared.write, batch, is_repeated=True)
+            torn=(lambda: shared.write(part, self._process)) if is_tearable else None,
+            again=partial(shared.write, batch, self._process, durable=durable, is_repeated=True)
             if self.capabilities.remote
             else None,
         )
@@ -337,7 +429,9 @@ class SimStore:
         change = GuardedMutation(table, mutation, Condition(table, row, column, expected))
         return self._call(
             f"check_and_mutate {table}",
-            lambda: self._shared.write_guarded([change], None) == [True],
+            lambda: (
+                self._shared.write_guarded([change], None, self._process, durable=durable) == [True]
+            ),
             is_write=True,
         )
 
@@ -352,7 +446,7 @@ class SimStore:
         assert self.capabilities.guarded_batches, "nobody uses what is not there"
         return self._call(
             "write_guarded",
-            lambda: self._shared.write_guarded(mutations, guard),
+            lambda: self._shared.write_guarded(mutations, guard, self._process, durable=durable),
             is_write=True,
         )
 

@@ -16,7 +16,7 @@ what it finds are those of the invariants:
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -77,6 +77,8 @@ class Watch:
         self.world = world
         self._forgets_decisions = forgets_decisions
         self.findings: list[str] = []
+        self.is_on_disk: Callable[[int], bool] = lambda _: True
+        """Whether the commit of a transaction would outlive a loss of power."""
         self.newest_ts = 0
         """The highest timestamp that was sent."""
         self.settled: dict[int, set[int]] = {}
@@ -99,15 +101,17 @@ class Watch:
     def found(self, what: str) -> None:
         """Note a violation."""
         self.world.note(f"FOUND {what}")
-        if len(self.findings) < MAX_FINDINGS:
+        # The first of each name is kept, however many others came before it.
+        if len(self.findings) < MAX_FINDINGS or name_of(what) not in map(name_of, self.findings):
             self.findings.append(what)
         if name_of(what) in self._until_found:
             self.world.error = self.world.error or Sought()
 
     # -- what becomes durable --------------------------------------------------------------------
 
-    def written(self, store: MemoryStore, table: str, rows: Sequence[bytes]) -> None:
-        """Look at rows that have just changed."""
+    def written(self, store: MemoryStore, table: str, rows: Sequence[bytes]) -> list[int]:
+        """Look at rows that have just changed; return whose commit is new in them."""
+        new = []
         if table == CONTROL_TABLE and LOW_WATERMARK_FACT in rows:
             self._low_watermark = max(
                 self._low_watermark, ControlTable(store).read_number(LOW_WATERMARK_FACT) or 0
@@ -116,10 +120,15 @@ class Watch:
             changed = [start_ts_of_commit_row(row) for row in rows]
             for start_ts, entry in entries(store, [one for one in changed if one]).items():
                 if isinstance(entry, int):
-                    self._committed(start_ts, entry)
+                    new += self._committed(start_ts, entry)
+        return new
 
-    def completed(self, group: CellGroup) -> None:
-        """Look at cells that have just been written with their shadow cells, and no entry."""
+    def completed(self, group: CellGroup) -> list[int]:
+        """Look at cells that have just been written with their shadow cells, and no entry.
+
+        Returns:
+            Whose commit is new in them.
+        """
         cells = [cell for records in group.cells.values() for cell in records]
         data = {cell[:4] for cell in cells if not is_shadow_qualifier(cell[2])}
         shadows = {
@@ -130,11 +139,19 @@ class Watch:
         commits = set(shadows.values())
         if set(shadows) != data or len(commits) != 1 or not data:
             self.found(f"I5: cells were written together that are no whole commit: {commits}")
-            return
-        self._committed(base(next(iter(data))[3]), commits.pop())
+            return []
+        return self._committed(base(next(iter(data))[3]), commits.pop())
 
-    def _committed(self, start_ts: int, commit_ts: int) -> None:
-        if start_ts not in self._durable:
+    def lost(self, commits: Sequence[int]) -> None:
+        """Forget transactions whose commit went with the power."""
+        for start_ts in commits:
+            if self._told.get(start_ts) is not None:
+                self.found(f"I2: {start_ts} was told {self._told[start_ts]}, and is lost")
+            self._durable.pop(start_ts, None)
+
+    def _committed(self, start_ts: int, commit_ts: int) -> list[int]:
+        is_new = start_ts not in self._durable
+        if is_new:
             if start_ts <= self._low_watermark:
                 self._late.add(start_ts)
             instance = self._begun.get(start_ts, "")
@@ -142,6 +159,7 @@ class Watch:
                 self.found(f"I2: {instance} sent {sent}, and commits {start_ts} at {commit_ts}")
         if (before := self._durable.setdefault(start_ts, commit_ts)) != commit_ts:
             self.found(f"I8: {start_ts} committed at {before} and at {commit_ts}")
+        return [start_ts] if is_new else []
 
     # -- what is asked and answered --------------------------------------------------------------
 
@@ -186,6 +204,8 @@ class Watch:
             return
         self.newest_ts = max(self.newest_ts, commit_ts)
         if self._durable.get(start_ts) != commit_ts:
+            self.found(f"I2: {start_ts} is told {commit_ts}, which is not there")
+        elif not self.is_on_disk(start_ts):
             self.found(f"I2: {start_ts} is told {commit_ts}, which is not durable")
         if self._owners.setdefault(commit_ts, start_ts) != start_ts:
             self.found(f"I1: {commit_ts} is the commit of two transactions")

@@ -41,6 +41,8 @@ class SimClock:
         self.boot = name
         self.ahead_ms = ahead_ms
         """How far the date is ahead."""
+        self.slept_s = 0.0
+        """How long its host was suspended: `monotonic_s` counts that as the product asks for it."""
 
     def wall_ms(self) -> int:
         """Return the date in milliseconds."""

@@ -1,0 +1,56 @@
+"""Foci for marks that hardly a seed comes to: each makes common what one of them needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.machines.simulator.compaction_mutants import COMPACTING
+from tests.machines.simulator.mutants import STALLED
+from tests.machines.simulator.plan import Focus
+from tests.machines.simulator.store import Stall
+
+MOST_SEEDS: Final = 400
+"""In so many each is reached: in its focus every fortieth seed comes to it, or more."""
+
+FORBIDDING_LATE: Final = STALLED._replace(
+    store_kinds=("cluster",),
+    death_shares=(0.0, 0.05),
+    pauses_s=(0.1,),
+    oracle_stalls=(Stall(0.1, 12.0, "COMMIT_TABLE"),),
+    client_stalls=(Stall(0.5, 8.0, "check_and_mutate OMID_COMMIT_TABLE"),),
+)
+"""Oracles write a commit late, and clients stand still right before they forbid it."""
+
+COMPACTING_LATE: Final = COMPACTING._replace(
+    calm_share=1.0,
+    compactors=(2,),
+    leases_s=(3.0,),
+    compaction_pauses_s=(0.2,),
+    other_fault_counts=(0,),
+)
+"""Two compactors, of which one takes the other for dead."""
+
+SEEKING: Final[Mapping[str, Focus]] = {
+    "outcome.commit_was_first": FORBIDDING_LATE,
+    "reader.commit_was_first": FORBIDDING_LATE._replace(
+        store_kinds=("cluster", "shared"),
+        oracle_stalls=(Stall(0.1, 6.0, "COMMIT_TABLE|write_guarded"),),
+        client_stalls=(Stall(0.7, 4.0, "check_and_mutate OMID_COMMIT_TABLE"),),
+    ),
+    "compaction.slice_deposed": COMPACTING_LATE._replace(
+        pauses_s=(0.2,),
+        compactor_stalls=(Stall(0.1, 12.0, "write_guarded|get OMIDPY_CONTROL"),),
+    ),
+    "compaction.table_changed": COMPACTING_LATE._replace(
+        leases_s=(3.0, 10.0),
+        pauses_s=(3.0,),
+        post_commits=(("none",),),
+        operators=(2,),
+        operator_pauses_s=(0.6,),
+        operator_stalls=(Stall(),),
+        verbs=(("put", "put", "put", "create", "truncate", "truncate"),),
+        compactor_stalls=(Stall(0.6, 10.0, "schema x"),),
+    ),
+}
+"""By mark."""
