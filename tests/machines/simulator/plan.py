@@ -14,9 +14,11 @@ import random
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from tests.machines.simulator.committers import COMMITTERS, RESCUERS, CommitHabits
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
+from tests.machines.simulator.objects import ObjectChances
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
 from tso.core.settings import Settings, TimestampMode
@@ -117,6 +119,26 @@ class Focus(NamedTuple):
     crowd_fence_shares: tuple[float, ...] = (0.1, 0.5)
     crowd_stalls: tuple[Stall, ...] = (Stall(), Stall(0.005, 15.0))
 
+    # Of committers, who end their jobs, and the store of objects.
+    committers: tuple[int, ...] = (0, 0, 0, 1, 2, 3)
+    rescuers: tuple[int, ...] = (0, 1, 2)
+    committer_stalls: tuple[Stall, ...] = (Stall(), Stall(0.01, 15.0), Stall(0.05, 15.0))
+    rescuer_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 15.0))
+    strictness: tuple[bool, ...] = (True, False)
+    job_pauses_s: tuple[float, ...] = (0.3, 2.0)
+    publish_shares: tuple[float, ...] = (0.0, 0.3)
+    inline_shares: tuple[float, ...] = (0.0, 0.5, 1.0)
+    driver_death_shares: tuple[float, ...] = (0.0, 0.01)
+    patiences_s: tuple[float, ...] = (0.0, 1.0, 5.0)
+    rollback_shares: tuple[float, ...] = (0.2, 0.5, 1.0)
+    kept_outcomes: tuple[int, ...] = (100, 3)
+    list_bytes: tuple[int, ...] = (1 << 17, 200)
+    objects_lost: tuple[float, ...] = (0.0, 0.01)
+    objects_unheard: tuple[float, ...] = (0.0, 0.01, 0.05)
+    objects_late: tuple[float, ...] = (0.0, 0.01)
+    objects_busy: tuple[float, ...] = (0.0, 0.05)
+    objects_conflicting: tuple[float, ...] = (0.0, 0.05)
+
     # What is legal, and seldom chosen.
     pages_rows: tuple[int | None, ...] = (None, None, None, 1, 2)
     """How many rows a page of a scan has at most; None: as many as were asked for."""
@@ -127,7 +149,7 @@ class Focus(NamedTuple):
 
 
 USUAL: Final = Focus()
-ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,))
+ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,), committers=(0,))
 """Oracles and clients, and nobody else."""
 
 CROWDED: Final = ALONE._replace(
@@ -163,6 +185,8 @@ LAME: Final = USUAL._replace(
         Stall(0.1, 9.0, "write"),
     ),
     operator_stalls=(Stall(0.1, 12.0), Stall(0.3, 12.0, "_table")),
+    committer_stalls=(Stall(0.05, 15.0), Stall(0.2, 15.0, "PutObject|Complete|Delete")),
+    rescuer_stalls=(Stall(0.05, 15.0), Stall(0.2, 15.0, "PutObject|Complete|Delete")),
 )
 """Everybody stands still, is taken for dead, and goes on."""
 
@@ -217,6 +241,9 @@ class Others(NamedTuple):
     haste: Haste
     crowds: int
     crowd_habits: CrowdHabits
+    committers: int
+    rescuers: int
+    commit_habits: CommitHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -225,6 +252,8 @@ class Others(NamedTuple):
             *EXPORTERS[: self.exporters],
             *OPERATORS[: self.operators],
             *CROWDS[: self.crowds],
+            *COMMITTERS[: self.committers],
+            *RESCUERS[: self.rescuers if self.committers else 0],
         )
 
 
@@ -242,6 +271,7 @@ class Plan(NamedTuple):
     store_kind: StoreKind
     settings: Settings
     chances: Chances
+    object_chances: ObjectChances
     stalls: dict[str, Stall]
     """By process."""
     faults: tuple[Fault, ...]
@@ -262,7 +292,8 @@ class Plan(NamedTuple):
             (
                 f"a {self.store_kind} store, a lease of {self.oracle_lease_s:g} s",
                 f"clocks within {self.clock_skew_ms} ms",
-                *map(str, (self.settings, self.chances, self.habits, self.others, self.choices)),
+                *map(str, (self.settings, self.chances, self.object_chances)),
+                *map(str, (self.habits, self.others, self.choices)),
                 f"clients for {self.busy_s:g} s: {' '.join(self.clients) or 'none'}",
                 *([f"transactions left out: {len(self.skipped)}"] if self.skipped else []),
                 f"stalls: {stalls or 'none'}",
@@ -304,6 +335,7 @@ class _Drawing:
             self._one("kind of store", focus.store_kinds),
             self._settings(others),
             Chances() if is_calm else self._chances(),
+            ObjectChances() if is_calm else self._object_chances(),
             self._stalls(others, is_calm=is_calm),
             tuple(sorted(faults)),
             self._one("lease of oracles", focus.oracle_leases_s),
@@ -343,6 +375,16 @@ class _Drawing:
             torn=self._one("torn calls", focus.torn),
         )
 
+    def _object_chances(self) -> ObjectChances:
+        focus = self._focus
+        return ObjectChances(
+            lost=self._one("lost requests", focus.objects_lost),
+            unheard=self._one("lost answers of objects", focus.objects_unheard),
+            late=self._one("late requests", focus.objects_late),
+            busy=self._one("busy objects", focus.objects_busy),
+            conflicting=self._one("conflicts of objects", focus.objects_conflicting),
+        )
+
     def _habits(self) -> Habits:
         focus = self._focus
         return Habits(
@@ -380,6 +422,23 @@ class _Drawing:
                 self._one("thinking of crowds", focus.crowd_thinking_shares),
                 self._one("fences of crowds", focus.crowd_fence_shares),
             ),
+            committers=self._one("committers", focus.committers),
+            rescuers=self._one("rescuers", focus.rescuers),
+            commit_habits=self._commit_habits(),
+        )
+
+    def _commit_habits(self) -> CommitHabits:
+        focus = self._focus
+        return CommitHabits(
+            is_strict=self._one("strictness", focus.strictness),
+            pause_s=self._one("pauses of committers", focus.job_pauses_s),
+            publish_share=self._one("publications", focus.publish_shares),
+            inline_share=self._one("small files", focus.inline_shares),
+            death_share=self._one("deaths of drivers", focus.driver_death_shares),
+            patience_s=self._one("patience of rescuers", focus.patiences_s),
+            rollback_share=self._one("jobs taken back", focus.rollback_shares),
+            kept=self._one("outcomes kept", focus.kept_outcomes),
+            list_bytes=self._one("bytes of a list", focus.list_bytes),
         )
 
     def _stalls(self, others: Others, *, is_calm: bool) -> dict[str, Stall]:
@@ -391,6 +450,8 @@ class _Drawing:
             (EXPORTERS[: others.exporters], "exporters", focus.exporter_stalls),
             (OPERATORS[: others.operators], "operators", focus.operator_stalls),
             (CROWDS[: others.crowds], "crowds", focus.crowd_stalls),
+            (COMMITTERS[: others.committers], "committers", focus.committer_stalls),
+            (RESCUERS[: others.rescuers], "rescuers", focus.rescuer_stalls),
         )
         return {
             name: self._one(f"stalls of {kind}", choices)

@@ -27,6 +27,9 @@ from omidpy.base import pauses
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.base.reach import listening
 from omidpy.commit.outcome import OutcomeFinder
+from omidpy.committers.heads import head as heads
+from omidpy.committers.heads import listing
+from omidpy.connect import make_publisher
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.leadership import lease_address
@@ -40,6 +43,14 @@ from omidpy.recipes.export_queue import ExportQueue
 from omidpy.testing.clients import Client, Workload, check, run, take_last_looks
 from omidpy.testing.history import Event, Recorded, Recorder, Told, transactions
 from omidpy.testing.workloads import standard_workloads
+from tests.machines.simulator.committers import (
+    COMMITTERS,
+    JOBS,
+    RESCUERS,
+    Committing,
+    JobLedger,
+    Rescuer,
+)
 from tests.machines.simulator.compactors import (
     COMPACTORS,
     FOR_EVER_S,
@@ -58,6 +69,12 @@ from tests.machines.simulator.exporters import (
 )
 from tests.machines.simulator.instance import Instance, Surroundings
 from tests.machines.simulator.network import Network, Weather
+from tests.machines.simulator.objects import (
+    ObjectChances,
+    SharedObjects,
+    SimObjectStore,
+    objects_of,
+)
 from tests.machines.simulator.operators import OPERATORS, Operator, Records
 from tests.machines.simulator.plan import (
     ALONE,
@@ -212,6 +229,7 @@ def simulate(
             listening(simulation.reached.add),
             without_threads(),
             exporting_without_threads(),
+            objects_of(simulation.objects),
             patched(simulation.choices()),
             patched(parts.patches),
         ):
@@ -297,6 +315,10 @@ class Simulation:
             self._plan.oracle_lease_s,
             parts,
         )
+        self.objects = SharedObjects(
+            self.world, self._weather, is_strict=self._others.commit_habits.is_strict
+        )
+        self._jobs = JobLedger(self.world, self.objects, self._watch.found)
         skew_ms = self._plan.clock_skew_ms
         self._clocks = {
             name: SimClock(
@@ -306,7 +328,7 @@ class Simulation:
             )
             for name in (*ORACLES, *CLIENTS, "judge")
         }
-        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS, *CROWDS)
+        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS, *CROWDS, *COMMITTERS, *RESCUERS)
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         self._adder = Adder(self.world)
         self._records = Records()
@@ -327,6 +349,7 @@ class Simulation:
         self._ticks = count(1)
         self._numbers = count()
         self._is_over = False
+        self._is_mended = False
 
     def choices(self) -> Sequence[Patch]:
         """Return what makes the product choose what it may, and seldom does."""
@@ -337,6 +360,10 @@ class Simulation:
         if chosen.turn_work is not None:
             patches.append(Patch(server, "MAX_TURN_WORK", chosen.turn_work))
             patches.append(Patch(server, "MIN_TURN_WORK", 1))
+        habits = self._others.commit_habits
+        patches.append(Patch(heads, "KEPT", habits.kept))
+        patches.append(Patch(heads, "MOST", 2 * habits.kept))
+        patches.append(Patch(listing, "INLINE_BYTES", habits.list_bytes))
         return patches
 
     # -- a run -----------------------------------------------------------------------------------
@@ -349,7 +376,8 @@ class Simulation:
             self._let(self._answers, "no oracle answers at the start")
             self._do_alone(self._prepare)
             self._store.chances = self._plan.chances
-            self._store.stalls = self._plan.stalls
+            self.objects.chances = self._plan.object_chances
+            self._store.stalls = self.objects.stalls = self._plan.stalls
             self._weather.late_share = self._plan.habits.late_message_share
             began_s, busy_s = self.world.now_s, self._plan.busy_s
             for name in self._plan.clients:
@@ -367,6 +395,8 @@ class Simulation:
                 self._finish_exports()
             if self._others.operators:
                 self._finish_operations()
+            if self._others.committers:
+                self._finish_jobs()
             if self._others.compactors:
                 self._tidy()
             history = transactions(self._events)
@@ -420,6 +450,8 @@ class Simulation:
             run(workload.prepare(client))
         if self._others.exporters:
             ExportQueue.create(client.tm, QUEUE, buckets=BUCKETS)
+        if self._others.committers:
+            client.tm.create_table(JOBS, ["cf"])
 
     def _count(self, history: Sequence[Recorded]) -> None:
         for one in history:
@@ -450,11 +482,15 @@ class Simulation:
             self._start_crowd(name, process, until_s)
             return
         dice = process.dice("work")
-        other: Compactor | Exporting | Operator
+        other: Compactor | Exporting | Operator | Committing | Rescuer
         if name in COMPACTORS:
             other = self._compactor(process)
         elif name in EXPORTERS:
             other = self._exporter(process)
+        elif name in COMMITTERS:
+            other = self._committing(process)
+        elif name in RESCUERS:
+            other = self._rescuer(process, self._objects_of(process))
         else:
             other = self._operator(process)
         self._workers[name] = process
@@ -504,6 +540,31 @@ class Simulation:
             self._others.haste,
         )
 
+    def _committing(self, process: Process) -> Committing:
+        return Committing(
+            self.world,
+            process,
+            self._jobs,
+            self._objects_of(process),
+            self._others.commit_habits,
+            lambda: self._client(process).tm,
+        )
+
+    def _rescuer(self, process: Process, store: SimObjectStore) -> Rescuer:
+        return Rescuer(
+            self.world,
+            process,
+            self._jobs,
+            self.objects,
+            store,
+            self._others.commit_habits,
+            lambda: self._client(process).tm,
+        )
+
+    def _objects_of(self, process: Process) -> SimObjectStore:
+        """Return the store of objects of a process that may die at any change."""
+        return self.objects.of(process, partial(self._perhaps_kill, process))
+
     def _compactor(self, process: Process) -> Compactor:
         return Compactor(
             self.world,
@@ -537,6 +598,7 @@ class Simulation:
             ),
             post_commit=process.dice("post-commit").choice(self._plan.habits.post_commits),
             clock=clock,
+            make_publisher=make_publisher,
         )
         session = manager.session
         session.outcomes = self._parts.outcomes(
@@ -591,6 +653,23 @@ class Simulation:
         if self._workers[process.name] is process:
             process.crash()
             self._start_client(process.name, self.world.now_s + 2.0)
+
+    def _perhaps_kill(self, process: Process) -> None:
+        """Let a driver of a job, or an operator of such, die around one of its requests."""
+        dice = process.dice("death at a request")
+        if dice.random() < self._others.commit_habits.death_share and not self._is_mended:
+            self.world.counts["committers that died at a request"] += 1
+            self.world.at(dice.uniform(0, 0.003), None, partial(self._replace_other, process))
+
+    def _replace_other(self, process: Process) -> None:
+        if self._workers[process.name] is process and not process.is_dead:
+            process.crash()
+            until_s = self.world.now_s + self._plan.busy_s / 3
+            self.world.at(2.0, None, partial(self._start_unless_mended, process.name, until_s))
+
+    def _start_unless_mended(self, name: str, until_s: float) -> None:
+        if not self._is_mended:
+            self._start_other(name, until_s)
 
     def _fence(self, client: Client, workload: Workload) -> None:
         try:
@@ -651,7 +730,9 @@ class Simulation:
 
     def _mend(self) -> None:
         self._store.chances = Chances()
-        self._store.stalls = {}
+        self._is_mended = True
+        self.objects.chances = ObjectChances()
+        self._store.stalls = self.objects.stalls = {}
         self._weather.clear()
         self._empty_disk()
 
@@ -675,6 +756,15 @@ class Simulation:
 
         program = process.start(finish)
         self._let(lambda: program.is_over, "the last operations never end")
+
+    def _finish_jobs(self) -> None:
+        """Let one more operator end all jobs, and look at what there is of them."""
+        process = self.world.process("last rescuer", self._clocks["judge"])
+        rescuer = self._rescuer(process, self.objects.of(process))
+        program = process.start(rescuer.finish)
+        self._let(lambda: program.is_over, "the last jobs never end")
+        for one in self._jobs.wrong():
+            self._watch.found(one)
 
     def _tidy(self) -> None:
         """Let one more compaction do all that the others have left, and look at what is there."""
