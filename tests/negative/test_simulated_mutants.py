@@ -17,6 +17,7 @@ from tests.machines.simulator.all_mutants import (
 )
 from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
+from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
@@ -31,7 +32,7 @@ def test_no_two_mutants_have_one_name() -> None:
     assert set(ALL_MUTANTS) >= BY_NIGHT
     by_actor = (
         *(MUTANTS, BATCH_MUTANTS, CLIENT_MUTANTS),
-        *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS),
+        *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, COMMITTER_MUTANTS),
     )
     assert len(ALL_MUTANTS) == sum(map(len, by_actor))
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
+from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
@@ -28,6 +29,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **COMPACTION_MUTANTS,
     **EXPORT_MUTANTS,
     **OPERATION_MUTANTS,
+    **COMMITTER_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -64,6 +66,20 @@ BY_NIGHT: Final = frozenset(
         "another's taken for one's own",
         "ghosts taken for tables",
         "given up in word only",
+        "completed without a plan",
+        "decided twice",
+        "old files listed once",
+        "first in word only",
+        "taken back while it is late",
+        "lists removed that are named",
+        "aborted, and not removed",
+        "another run taken back",
+        "plan written over another's",
+        "outcome forgotten too soon",
+        "forgotten, and not asked",
+        "swept before it has committed",
+        "no row that all write",
+        "files removed as it commits",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

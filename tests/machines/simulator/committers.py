@@ -67,13 +67,23 @@ COLUMN: Final = b"cf:q"
 
 SMALL_BYTES: Final = 8
 """A file of this size travels with its message where small ones may, and a larger one is uploaded,
-in parts of this size."""
-TWIN_SHARE: Final = 0.15
-"""Jobs that have the id of another."""
+in two parts."""
+
+GIVEN_UP_SHARE: Final = 0.1
+"""Jobs that fail for reasons of their own when they have written everything."""
 
 COMMITTED: Final = "committed"
 REFUSED: Final = "refused"
 UNKNOWN: Final = "unknown"
+
+
+class _GivenUp(Exception):
+    """A job fails for a reason of its own."""
+
+
+def _perhaps_give_up(dice: random.Random) -> None:
+    if dice.random() < GIVEN_UP_SHARE:
+        raise _GivenUp
 
 
 class Kind(NamedTuple):
@@ -105,6 +115,8 @@ class CommitHabits(NamedTuple):
     """Between one job and the next, on average."""
     publish_share: float = 0.3
     """Jobs that publish with a transaction."""
+    twin_share: float = 0.15
+    """Jobs that have the id of another."""
     inline_share: float = 0.5
     """Jobs whose small files travel with their messages."""
     death_share: float = 0.0
@@ -133,6 +145,12 @@ class Run:
     told: str = UNKNOWN
     outcome: str = ""
     """What heads have said: committed or rolled back."""
+    replaced: dict[str, Run] = field(default_factory=dict)
+    """What its commit has taken the place of."""
+
+    def is_so(self, job_id: str, outcome: str) -> bool:
+        """Say whether it is of a job, and has come to something."""
+        return (self.job_id, self.outcome) == (job_id, outcome)
 
     def data(self, size: str) -> bytes:
         """Return the bytes of a file, which no other run has, and which are as long for all."""
@@ -171,6 +189,10 @@ class JobLedger:
         """Who has begun to end a job."""
         self.not_removed: set[str] = set()
         """Jobs of which somebody was told that a part of them is left."""
+        self._paths: set[str] = set()
+        """What is there, whoever may see it."""
+        self._revived: dict[str, Process] = {}
+        """Who has written what is not part of the folder any more."""
         shared.changed = self.look
 
     def begin(self, process: Process, kind: Kind) -> Run:
@@ -185,7 +207,7 @@ class JobLedger:
 
     def has(self, job_id: str, outcome: str) -> bool:
         """Say whether a run of a job has come to this."""
-        return any(one.job_id == job_id and one.outcome == outcome for one in self.runs)
+        return any(one.is_so(job_id, outcome) for one in self.runs)
 
     def told(self, run: Run, what: str) -> None:
         """Note what a driver was told."""
@@ -195,6 +217,26 @@ class JobLedger:
             self.found(f"C9: job {run.job_id} was told committed, and is {run.outcome or 'not'}")
         if what == REFUSED and run.outcome == COMMITTED:
             self.found(f"C5: job {run.job_id} was refused, and is committed")
+        if what != UNKNOWN and run.job_id not in self.not_removed:
+            self.has_ended(run, run.process)
+        if what == COMMITTED:
+            for path, other in sorted(run.replaced.items()):
+                if self._is_left(path, other) and path not in self._revived:
+                    self.found(f"C15: job {run.job_id} has replaced {path}, and left it")
+
+    def has_ended(self, run: Run, process: Process) -> None:
+        """Look at what whoever has ended a run leaves there that is not published."""
+        for path in sorted(run.files):
+            is_late = OUT.key(path) in self._shared.was_late and run.outcome == COMMITTED
+            if self._revived.get(path) is process and self._is_left(path, run) and not is_late:
+                self.found(f"C15: {process.name} has written {path} anew, and left it")
+
+    def _is_left(self, path: str, run: Run) -> bool:
+        """Say whether a file is there that is of this very run, and not published."""
+        found = self._shared.objects.objects.get(OUT.key(path))
+        return (
+            found is not None and path not in self.published and found.data == run.files.get(path)
+        )
 
     # -- whenever anything has changed -------------------------------------------------------------
 
@@ -205,6 +247,12 @@ class JobLedger:
         if head is not None and head.etag != self._head_tag:
             self._head_tag = head.etag
             self._look_at_head(process)
+        paths = {OUT.below(key) for key in there if key.startswith(OUT.prefix)}
+        for path in paths - self._paths - self.published.keys():
+            runs = [one for one in self.runs if path in one.files]
+            if runs and all(one.outcome for one in runs):
+                self._revived[path] = process
+        self._paths = paths
         for path, run in self.published.items():
             found = there.get(OUT.key(path))
             if found is None:
@@ -250,12 +298,13 @@ class JobLedger:
         mine = {f"p={part}/" for part in kind.parts} if kind.scope == "partitions" else {""}
         others = {path for path in before if path.startswith(tuple(mine))}
         if kind.conflict == "fail" and others:
-            self.found(f"C10: job {run.job_id} was to be the first, and is behind {others}")
+            self.found(f"C10: job {run.job_id} was to be the first, and is behind {sorted(others)}")
         kept = (
             before
             if kind.conflict == "append"
             else {path: one for path, one in before.items() if path not in others}
         )
+        run.replaced = {path: one for path, one in before.items() if path not in kept}
         if again := kept.keys() & run.files.keys():
             self.found(f"C10: job {run.job_id} has written over {sorted(again)}")
         self.published = {**kept, **dict.fromkeys(run.files, run)}
@@ -277,7 +326,8 @@ class JobLedger:
     def _may_be_left(self, path: str) -> bool:
         """Say whether a small file may be there that nobody can call back.
 
-        Whoever was killed right behind it cannot remove it, nor does one that had no answer.
+        Whoever was killed right behind it cannot remove it, and what comes late when its job was
+        replaced finds its name free.
         """
         runs = [one for one in self.runs if path in one.files]
         small = len(next(iter(runs)).files[path]) <= SMALL_BYTES if runs else False
@@ -289,7 +339,10 @@ class JobLedger:
         return (
             any(one.is_dead for one in ends_of | drivers)
             or not jobs.isdisjoint(self.not_removed)
-            or bool(ends_of and OUT.key(path) in self._shared.was_late)
+            or bool(
+                OUT.key(path) in self._shared.was_late
+                and (ends_of or any(one.outcome == COMMITTED for one in runs))
+            )
         )
 
     def wrong_publishings(self, memory: MemoryStore, table: str) -> Iterator[str]:
@@ -382,7 +435,9 @@ class Committing:
 
     def _commit(self, dice: random.Random) -> None:
         ledger = self._ledger
-        twin = ledger.runs[-1] if ledger.runs and dice.random() < TWIN_SHARE else None
+        # Other stores remove what has the name of an earlier run's file, whatever is in it by then.
+        is_twin = dice.random() < self._habits.twin_share and self._habits.is_strict
+        twin = ledger.runs[-1] if ledger.runs and is_twin else None
         kind = dice.choice(KINDS) if twin is None else twin.kind
         run = ledger.begin(self._process, kind)
         made = S3Committer(
@@ -392,7 +447,7 @@ class Committing:
             conflict=kind.conflict,
             scope=kind.scope,
             inline_bytes=SMALL_BYTES if dice.random() < self._habits.inline_share else 0,
-            first_part_bytes=SMALL_BYTES,
+            first_part_bytes=SMALL_BYTES + 1,
         )
         run.job_id, run.id = made.job_id, made._run
         names = [f"p={part}/{size}" for part in kind.parts for size in "sl"]
@@ -409,8 +464,11 @@ class Committing:
                         self._write(job.task(number=number), part, run).abort()
                     self._write(job.task(number=number), part, run).commit()
                 self._world.program.sleep(dice.expovariate(1 / 0.1))
+                _perhaps_give_up(dice)
         except CommitterError as error:
             self._note(run, error)
+        except _GivenUp:
+            ledger.told(run, REFUSED)
         else:
             ledger.told(run, COMMITTED)
 
@@ -543,21 +601,23 @@ class Rescuer:
         if takes_back and self._shared.is_on_its_way(job_id):
             return False  # whoever takes a job back by hand waits for half an hour
         ledger.touched.setdefault(job_id, set()).add(self._process)
+        wanted = "rolled back" if takes_back else COMMITTED
+        run: Run | None = None
         try:
-            if not takes_back:
-                ends.resume_job(self._store, address)
-                is_so = ledger.has(job_id, COMMITTED)
+            if takes_back:
+                run = ledger.of(job_id, ends.roll_back_job(self._store, address).run)
             else:
-                plan = ends.roll_back_job(self._store, address)
-                run = ledger.of(job_id, plan.run)
-                is_so = run is not None and run.outcome == "rolled back"
+                ends.resume_job(self._store, address)
         except CommitterError as error:
             self._world.note(f"{self._process.name}: {error}")
             return False
-        verb = "rolled back" if takes_back else "resumed"
-        self._world.counts[f"jobs {verb} by operators"] += 1
-        if not is_so:
-            ledger.found(f"C9: an operator was told that job {job_id} is {verb}, and it is not")
+        self._world.counts[f"jobs that operators have ended: {wanted}"] += 1
+        if run is None:
+            run = next((one for one in ledger.runs if one.is_so(job_id, wanted)), None)
+        if run is None or run.outcome != wanted:
+            ledger.found(f"C9: an operator was told that job {job_id} is {wanted}, and it is not")
+        else:
+            ledger.has_ended(run, self._process)
         return True
 
     def _sweep(self, tm: TransactionManager) -> None:
@@ -587,7 +647,7 @@ class Rescuer:
         if wanted.keys() != files.keys():
             keys = sorted(wanted.keys() ^ files.keys())
             self._ledger.found(f"P1: {keys} are visible, and should not be, or otherwise")
-        for key in wanted.keys() & files.keys():
+        for key in sorted(wanted.keys() & files.keys()):
             try:
                 data = seen.read(files[key])
             except CommitterError as error:

@@ -84,6 +84,8 @@ class SharedObjects:
         self.weather = weather
         self.is_strict = is_strict
         """Whether it keeps all conditions and says so, as Amazon's does."""
+        self.has_late_plans = True
+        """Whether a plan may come when the outcome of its job is forgotten: not in half an hour."""
         self.objects = Objects()
         self.chances = ObjectChances()
         self.stalls: dict[str, Stall] = {}
@@ -197,7 +199,8 @@ class SimObjectStore(FakeStore):
             program.sleep(PATIENCE_S)
             raise ConnectionClosedError(endpoint_url="a request was lost")
         late = process.dice("late requests")
-        if operation in WRITES and late.random() < chances.late:
+        is_plan = asked.key.endswith("/plan.json") and not shared.has_late_plans
+        if operation in WRITES and not is_plan and late.random() < chances.late:
             world.counts["requests late"] += 1
             shared.come_late(process, asked, work, PATIENCE_S + late.uniform(0, LATEST_S))
             program.sleep(PATIENCE_S)

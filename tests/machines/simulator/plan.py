@@ -127,6 +127,7 @@ class Focus(NamedTuple):
     strictness: tuple[bool, ...] = (True, False)
     job_pauses_s: tuple[float, ...] = (0.3, 2.0)
     publish_shares: tuple[float, ...] = (0.0, 0.3)
+    twin_shares: tuple[float, ...] = (0.15,)
     inline_shares: tuple[float, ...] = (0.0, 0.5, 1.0)
     driver_death_shares: tuple[float, ...] = (0.0, 0.01)
     patiences_s: tuple[float, ...] = (0.0, 1.0, 5.0)
@@ -433,6 +434,7 @@ class _Drawing:
             is_strict=self._one("strictness", focus.strictness),
             pause_s=self._one("pauses of committers", focus.job_pauses_s),
             publish_share=self._one("publications", focus.publish_shares),
+            twin_share=self._one("twins", focus.twin_shares),
             inline_share=self._one("small files", focus.inline_shares),
             death_share=self._one("deaths of drivers", focus.driver_death_shares),
             patience_s=self._one("patience of rescuers", focus.patiences_s),

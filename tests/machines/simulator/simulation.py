@@ -318,6 +318,7 @@ class Simulation:
         self.objects = SharedObjects(
             self.world, self._weather, is_strict=self._others.commit_habits.is_strict
         )
+        self.objects.has_late_plans = self._others.commit_habits.kept > FEW_DECISIONS
         self._jobs = JobLedger(self.world, self.objects, self._watch.found)
         skew_ms = self._plan.clock_skew_ms
         self._clocks = {
