@@ -18,6 +18,7 @@ from tests.machines.simulator.committers import COMMITTERS, RESCUERS, CommitHabi
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
+from tests.machines.simulator.keepers import KEEPERS
 from tests.machines.simulator.objects import ObjectChances
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
@@ -140,6 +141,12 @@ class Focus(NamedTuple):
     objects_busy: tuple[float, ...] = (0.0, 0.05)
     objects_conflicting: tuple[float, ...] = (0.0, 0.05)
 
+    # Of who gives the queue other buckets, and takes care of what was set aside.
+    keepers: tuple[int, ...] = (0, 0, 1, 2)
+    """Where there are exporters."""
+    keeper_stalls: tuple[Stall, ...] = (Stall(), Stall(0.01, 12.0))
+    poison_shares: tuple[float, ...] = (0.0, 0.1)
+
     # What is legal, and seldom chosen.
     pages_rows: tuple[int | None, ...] = (None, None, None, 1, 2)
     """How many rows a page of a scan has at most; None: as many as were asked for."""
@@ -188,6 +195,7 @@ LAME: Final = USUAL._replace(
     operator_stalls=(Stall(0.1, 12.0), Stall(0.3, 12.0, "_table")),
     committer_stalls=(Stall(0.05, 15.0), Stall(0.2, 15.0, "PutObject|Complete|Delete")),
     rescuer_stalls=(Stall(0.05, 15.0), Stall(0.2, 15.0, "PutObject|Complete|Delete")),
+    keeper_stalls=(Stall(0.02, 12.0), Stall(0.1, 12.0, "check_and_mutate|_table")),
 )
 """Everybody stands still, is taken for dead, and goes on."""
 
@@ -245,6 +253,8 @@ class Others(NamedTuple):
     committers: int
     rescuers: int
     commit_habits: CommitHabits
+    keepers: int
+    poison_share: float
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -255,6 +265,7 @@ class Others(NamedTuple):
             *CROWDS[: self.crowds],
             *COMMITTERS[: self.committers],
             *RESCUERS[: self.rescuers if self.committers else 0],
+            *KEEPERS[: self.keepers if self.exporters else 0],
         )
 
 
@@ -426,6 +437,8 @@ class _Drawing:
             committers=self._one("committers", focus.committers),
             rescuers=self._one("rescuers", focus.rescuers),
             commit_habits=self._commit_habits(),
+            keepers=self._one("keepers", focus.keepers),
+            poison_share=self._one("poison", focus.poison_shares),
         )
 
     def _commit_habits(self) -> CommitHabits:
@@ -454,6 +467,7 @@ class _Drawing:
             (CROWDS[: others.crowds], "crowds", focus.crowd_stalls),
             (COMMITTERS[: others.committers], "committers", focus.committer_stalls),
             (RESCUERS[: others.rescuers], "rescuers", focus.rescuer_stalls),
+            (KEEPERS[: others.keepers], "keepers", focus.keeper_stalls),
         )
         return {
             name: self._one(f"stalls of {kind}", choices)

@@ -68,6 +68,7 @@ from tests.machines.simulator.exporters import (
     exporting_without_threads,
 )
 from tests.machines.simulator.instance import Instance, Surroundings
+from tests.machines.simulator.keepers import KEEPERS, Keeper, finishing_without_threads
 from tests.machines.simulator.network import Network, Weather
 from tests.machines.simulator.objects import (
     ObjectChances,
@@ -230,6 +231,7 @@ def simulate(
             without_threads(),
             exporting_without_threads(),
             objects_of(simulation.objects),
+            finishing_without_threads(simulation.world, simulation.lease_s),
             patched(simulation.choices()),
             patched(parts.patches),
         ):
@@ -329,12 +331,24 @@ class Simulation:
             )
             for name in (*ORACLES, *CLIENTS, "judge")
         }
-        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS, *CROWDS, *COMMITTERS, *RESCUERS)
+        others_names = (
+            *COMPACTORS,
+            *EXPORTERS,
+            *OPERATORS,
+            *CROWDS,
+            *COMMITTERS,
+            *RESCUERS,
+            *KEEPERS,
+        )
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
-        self._adder = Adder(self.world)
+        has_keepers = bool(self._others.keepers)
+        self._adder = Adder(self.world, keeps_queues=has_keepers)
         self._records = Records()
         self._receiver = Receiver(
-            self.world, is_fencing=self._others.is_fencing, trouble=self._others.trouble
+            self.world,
+            is_fencing=self._others.is_fencing,
+            trouble=self._others.trouble,
+            poison_share=self._others.poison_share if has_keepers else 0.0,
         )
         self._instances: dict[str, Instance] = {}
         self._workers: dict[str, Process] = {}
@@ -351,6 +365,11 @@ class Simulation:
         self._numbers = count()
         self._is_over = False
         self._is_mended = False
+
+    @property
+    def lease_s(self) -> float:
+        """How long whoever is there beside oracles and clients may show no life."""
+        return self._others.lease_s
 
     def choices(self) -> Sequence[Patch]:
         """Return what makes the product choose what it may, and seldom does."""
@@ -483,11 +502,13 @@ class Simulation:
             self._start_crowd(name, process, until_s)
             return
         dice = process.dice("work")
-        other: Compactor | Exporting | Operator | Committing | Rescuer
+        other: Compactor | Exporting | Operator | Committing | Rescuer | Keeper
         if name in COMPACTORS:
             other = self._compactor(process)
         elif name in EXPORTERS:
             other = self._exporter(process)
+        elif name in KEEPERS:
+            other = self._keeper(process)
         elif name in COMMITTERS:
             other = self._committing(process)
         elif name in RESCUERS:
@@ -529,6 +550,16 @@ class Simulation:
             self._receiver,
             self._others.lease_s,
             lambda: self._client(process).tm,
+        )
+
+    def _keeper(self, process: Process) -> Keeper:
+        return Keeper(
+            self.world,
+            process,
+            self._receiver,
+            self._others.lease_s,
+            lambda: self._client(process).tm,
+            self._watch.found,
         )
 
     def _operator(self, process: Process) -> Operator:
@@ -740,7 +771,12 @@ class Simulation:
     def _finish_exports(self) -> None:
         """Let one more exporter deliver all that is left, and look at what was received."""
         process = self.world.process("last exporter", self._clocks["judge"])
-        program = process.start(self._exporter(process).finish)
+        exporting = self._exporter(process)
+        keeper = self._keeper(process)
+        has_keepers = bool(self._others.keepers)
+        program = process.start(
+            partial(keeper.finish, exporting) if has_keepers else exporting.finish
+        )
         self._let(lambda: program.is_over, "the last export never ends")
         for one in self._receiver.wrong(self._adder.told):
             self._watch.found(one)
