@@ -16,6 +16,7 @@ from tests.machines.simulator.all_mutants import (
     seeds_until_found,
 )
 from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
+from tests.machines.simulator.bucket_mutants import BUCKET_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
 from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
@@ -32,7 +33,8 @@ def test_no_two_mutants_have_one_name() -> None:
     assert set(ALL_MUTANTS) >= BY_NIGHT
     by_actor = (
         *(MUTANTS, BATCH_MUTANTS, CLIENT_MUTANTS),
-        *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, COMMITTER_MUTANTS),
+        *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS),
+        *(COMMITTER_MUTANTS, BUCKET_MUTANTS),
     )
     assert len(ALL_MUTANTS) == sum(map(len, by_actor))
 

@@ -14,6 +14,7 @@ import time
 from typing import Final
 
 from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
+from tests.machines.simulator.bucket_mutants import BUCKET_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
 from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
@@ -30,6 +31,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **EXPORT_MUTANTS,
     **OPERATION_MUTANTS,
     **COMMITTER_MUTANTS,
+    **BUCKET_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -80,6 +82,14 @@ BY_NIGHT: Final = frozenset(
         "swept before it has committed",
         "no row that all write",
         "files removed as it commits",
+        "settled unfenced",
+        "switched before it is empty",
+        "dead letters left behind",
+        "switched without a look at the dead",
+        "definition believed for ever",
+        "added to the old meanwhile",
+        "poison alone set aside",
+        "given up with what waits",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest import mock
 
 from omidpy.errors import OmidError
@@ -38,6 +38,20 @@ PATIENCE_S: Final = 15.0
 """For so long a keeper carries an operation out, and then leaves it to whoever comes."""
 ROUNDS: Final = 60
 """So often somebody tries in the end to deliver all there is."""
+
+
+KEEPERS_VERBS: Final = ("rebucket", "rebucket", "retry", "retry", "drop")
+"""What they do, some of it more often."""
+
+
+class KeeperHabits(NamedTuple):
+    """How keepers go about it, which a seed draws."""
+
+    pause_s: float = 2.0
+    """Between one thing and the next, on average."""
+    verbs: tuple[str, ...] = KEEPERS_VERBS
+    poison_share: float = 0.0
+    """Entries that the receiver refuses."""
 
 
 def executor(world: World, tm: TransactionManager, process: Process, lease_s: float) -> Fate:
@@ -69,6 +83,7 @@ class Keeper:
         process: Process,
         receiver: Receiver,
         lease_s: float,
+        habits: KeeperHabits,
         make: Callable[[], TransactionManager],
         found: Callable[[str], object],
     ) -> None:
@@ -76,6 +91,7 @@ class Keeper:
         self._process = process
         self._receiver = receiver
         self._lease_s = lease_s
+        self._habits = habits
         self._make = make
         self._found = found
 
@@ -83,8 +99,8 @@ class Keeper:
         """Take care of it until it is late."""
         tm = self._made()
         while self._world.now_s < until_s:
-            self._world.program.sleep(dice.expovariate(1 / 2.0))
-            verb = dice.choice(("rebucket", "rebucket", "retry", "retry", "drop"))
+            self._world.program.sleep(dice.expovariate(1 / self._habits.pause_s))
+            verb = dice.choice(self._habits.verbs)
             try:
                 if verb == "rebucket":
                     self._rebucket(tm, dice.choice(BUCKETS))

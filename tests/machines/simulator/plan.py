@@ -18,7 +18,7 @@ from tests.machines.simulator.committers import COMMITTERS, RESCUERS, CommitHabi
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
-from tests.machines.simulator.keepers import KEEPERS
+from tests.machines.simulator.keepers import KEEPERS, KEEPERS_VERBS, KeeperHabits
 from tests.machines.simulator.objects import ObjectChances
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
@@ -145,6 +145,8 @@ class Focus(NamedTuple):
     keepers: tuple[int, ...] = (0, 0, 1, 2)
     """Where there are exporters."""
     keeper_stalls: tuple[Stall, ...] = (Stall(), Stall(0.01, 12.0))
+    keeper_verbs: tuple[tuple[str, ...], ...] = (KEEPERS_VERBS,)
+    keeper_pauses_s: tuple[float, ...] = (2.0,)
     poison_shares: tuple[float, ...] = (0.0, 0.1)
 
     # What is legal, and seldom chosen.
@@ -254,7 +256,7 @@ class Others(NamedTuple):
     rescuers: int
     commit_habits: CommitHabits
     keepers: int
-    poison_share: float
+    keeper_habits: KeeperHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -438,7 +440,11 @@ class _Drawing:
             rescuers=self._one("rescuers", focus.rescuers),
             commit_habits=self._commit_habits(),
             keepers=self._one("keepers", focus.keepers),
-            poison_share=self._one("poison", focus.poison_shares),
+            keeper_habits=KeeperHabits(
+                self._one("pauses of keepers", focus.keeper_pauses_s),
+                self._one("verbs of keepers", focus.keeper_verbs),
+                self._one("poison", focus.poison_shares),
+            ),
         )
 
     def _commit_habits(self) -> CommitHabits:

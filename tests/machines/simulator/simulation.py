@@ -348,7 +348,7 @@ class Simulation:
             self.world,
             is_fencing=self._others.is_fencing,
             trouble=self._others.trouble,
-            poison_share=self._others.poison_share if has_keepers else 0.0,
+            poison_share=self._others.keeper_habits.poison_share if has_keepers else 0.0,
         )
         self._instances: dict[str, Instance] = {}
         self._workers: dict[str, Process] = {}
@@ -558,6 +558,7 @@ class Simulation:
             process,
             self._receiver,
             self._others.lease_s,
+            self._others.keeper_habits,
             lambda: self._client(process).tm,
             self._watch.found,
         )
