@@ -76,6 +76,7 @@ BY_NIGHT: Final = frozenset(
         "lists removed that are named",
         "aborted, and not removed",
         "another run taken back",
+        "second run taken for the first",
         "plan written over another's",
         "outcome forgotten too soon",
         "forgotten, and not asked",

@@ -260,6 +260,19 @@ COMMITTER_MUTANTS: Final[dict[str, Mutant]] = {
     "another run taken back": Mutant(
         _patched(S3Committer, "abort_job", takes_back_any_run), "C3", TWINS
     ),
+    "second run taken for the first": Mutant(
+        _patched(deciding, "_are_listed", lambda *_: True),
+        "C4",
+        TWINS._replace(
+            twin_shares=(0.4,),
+            committer_stalls=(
+                Stall(0.3, 4.0, "PutObject head.json"),
+                Stall(0.3, 4.0, "PutObject s-"),
+            ),
+            inline_shares=(1.0,),
+            job_pauses_s=(0.1,),
+        ),
+    ),
     "plan written over another's": Mutant(
         _patched(stores.ObjectStore, "put", writes_unconditionally),
         "C15|C3|C9",
