@@ -20,6 +20,9 @@ UNREACHED: Final = frozenset(
     {
         "compaction.slice_deposed",
         "compaction.table_changed",
+        "export.buckets_of_another",
+        "export.table_of_nobody",
+        "export.waits_again",
         "outcome.commit_was_first",
         "reader.commit_was_first",
     }

@@ -415,9 +415,11 @@ class _Drawing:
 
     def _others(self) -> Others:
         focus = self._focus
+        exporters = self._one("exporters", focus.exporters)
+        committers = self._one("committers", focus.committers)
         return Others(
             compactors=self._one("compactors", focus.compactors),
-            exporters=self._one("exporters", focus.exporters),
+            exporters=exporters,
             operators=self._one("operators", focus.operators),
             lease_s=self._one("lease of others", focus.leases_s),
             is_fencing=self._one("fencing", focus.is_fencing),
@@ -436,10 +438,10 @@ class _Drawing:
                 self._one("thinking of crowds", focus.crowd_thinking_shares),
                 self._one("fences of crowds", focus.crowd_fence_shares),
             ),
-            committers=self._one("committers", focus.committers),
-            rescuers=self._one("rescuers", focus.rescuers),
+            committers=committers,
+            rescuers=self._one("rescuers", focus.rescuers) if committers else 0,
             commit_habits=self._commit_habits(),
-            keepers=self._one("keepers", focus.keepers),
+            keepers=self._one("keepers", focus.keepers) if exporters else 0,
             keeper_habits=KeeperHabits(
                 self._one("pauses of keepers", focus.keeper_pauses_s),
                 self._one("verbs of keepers", focus.keeper_verbs),
