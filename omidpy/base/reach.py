@@ -7,9 +7,10 @@ says so itself:
     reached("lease.own_answer_found", "I1")
 
 A mark has one name, of the actor and of what has happened to it, and the claim that it belongs to,
-as `docs/explanation/invariants.md` numbers them.  It stands where something rare has just happened,
-never where every transaction comes by: without a listener it costs one call, less than 100 ns.
-There is none in a module that is compiled; what that has decided is marked by who asks it.
+as `docs/explanation/invariants.md` numbers them, and of committers `committers.md` beside it.  It
+stands where something rare has just happened, never where every transaction comes by: without a
+listener it costs one call, less than 100 ns.  There is none in a module that is compiled; what that
+has decided is marked by who asks it.
 
 Lacks any list: the marks are what the sources say.
 """

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from omidpy.base.cells import is_tombstone
+from omidpy.base.reach import reached
 from omidpy.base.tables import PUBLISHED_TABLE
 from omidpy.base.words.arguments import prefix_end
 from omidpy.committers.contents import manifests
@@ -102,6 +103,7 @@ def sweep(
             elif not isinstance(outcome, Aborted):
                 swept.undecided.append(job_id)
             else:
+                reached("publishing.swept", "P4")
                 swept.removed.append(job_id)
                 place = manifests.job_folder(folder, owner, job_id)
                 swept.objects += objects if is_dry else discard(store, place)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.clock import SystemClock
 from omidpy.base.installation import install_hint
+from omidpy.base.reach import reached
 from omidpy.base.tables import PUBLISHED_TABLE
 from omidpy.committers.choice import CONFLICTS, committer, object_store
 from omidpy.committers.contents import manifests
@@ -177,6 +178,7 @@ class Publisher:
                     expected_etag=etag,
                 )
             except (Occupied, Gone):
+                reached("publishing.told_by_another", "P1")
                 continue  # another was quicker: look again
             return True
         return False

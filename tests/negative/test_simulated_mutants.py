@@ -16,7 +16,9 @@ from tests.machines.simulator.all_mutants import (
     seeds_until_found,
 )
 from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
+from tests.machines.simulator.bucket_mutants import BUCKET_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
+from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
@@ -33,6 +35,7 @@ def test_no_two_mutants_have_one_name() -> None:
     by_actor = (
         *(MUTANTS, BATCH_MUTANTS, CLIENT_MUTANTS),
         *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, DISK_MUTANTS),
+        *(COMMITTER_MUTANTS, BUCKET_MUTANTS),
     )
     assert len(ALL_MUTANTS) == sum(map(len, by_actor))
 

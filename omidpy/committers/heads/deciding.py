@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from omidpy.base.pauses import Pauses
+from omidpy.base.reach import reached
 from omidpy.committers.heads import delta, listing
 from omidpy.committers.heads import head as heads
 from omidpy.committers.heads import plan as plans
@@ -40,7 +41,6 @@ from omidpy.committers.places import (
     is_hidden,
     owner,
 )
-from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 
 TRIES: Final = 200
@@ -111,9 +111,11 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
         found = seen.head.of(plan.job_id, plan.run, plan.created_ms)
         if found is not None:
             if found.outcome == outcome:
+                reached("committers.decided_already", "C9")
                 return Decision(plan, was_there=True)
             raise _otherwise(plan, found)
         if plan.created_ms <= seen.head.forgotten_ms:
+            reached("committers.asked_for_its_plan", "C11")
             _check_plan(store, plan)
         if outcome == "committed":
             plan = _checked(store, plan, seen)
@@ -127,6 +129,7 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
             is_next = _write(store, plan.folder, seen.etag, made)
         except (Occupied, Gone):
             # Another has written it, or our own answer was lost: the next head says which.
+            reached("committers.head_was_another", "C10")
             seen = None
             time.sleep(pauses.next_s())
             continue
@@ -237,6 +240,7 @@ def _checked(store: ObjectStore, plan: Plan, seen: Seen) -> Plan:
     old = tuple(old_files(store, plan, seen.head))
     if old == plan.old:
         return plan
+    reached("committers.listed_anew", "C10")
     # Who finishes the job must know it, and it is no job's any more that was not seen.
     return _rewritten(store, replace(plan, old=old, head=seen.etag))
 
@@ -272,16 +276,46 @@ def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list
     below = _below(store, plan.folder, written, scope, says_record=bool(plan.replaces))
     found = [one for one in below if one.key not in written]
     committed = {one.job for one in head.entries if one.outcome == "committed"}
-    if all(owner(one.key) in committed for one in found):
+    if all(owner(one.key) in committed for one in found) and _are_listed(plan.folder, head, found):
         return found
     # A file is listed: then the plan of its job is there now, or the job has ended (C1).  One that
     # was committed since makes us read the head again.
-    running = [one for one in planned_jobs(store, plan.folder) if one not in committed]
-    names: set[str] = set()
+    planned = planned_jobs(store, plan.folder)
+    running = [one for one in planned if one not in committed]
+    # Of a job that is run again under its id its plan alone can tell which files are of which run.
+    names = {
+        key
+        for job_id in planned
+        if job_id in committed
+        for key in _keys_of(store, plan.folder, job_id, committed_in=head)
+    }
+    if names:
+        reached("committers.run_again_left_alone", "C10")
+        # What is listed nobody else has written: a name that is taken refuses the other run.
+        names -= _listed(store, plan.folder, head)
     if any(not owner(one.key) for one in found):
-        # Those of a job without an id in its names, its plan alone can tell.
-        names = {key for job_id in running for key in _keys_of(store, plan.folder, job_id)}
+        # And so of one without an id in its names.
+        names |= {key for job_id in running for key in _keys_of(store, plan.folder, job_id)}
     return [one for one in found if owner(one.key) not in running and one.key not in names]
+
+
+def _are_listed(folder: Folder, head: Head, found: Sequence[ListedObject]) -> bool:
+    """Say whether a head alone tells that files are part of the destination; no request.
+
+    A file of a committed job that is not may be of another run of it, which still commits.
+    """
+    if head.lists or head.unlisted:
+        return False
+    published = {one.path for one in head.recent.files}
+    return all(folder.below(one.key) in published for one in found)
+
+
+def _listed(store: ObjectStore, folder: Folder, head: Head) -> set[str]:
+    """Return the keys that a head lists; none if it is not the newest, which is read again."""
+    try:
+        return {folder.key(one.path) for one in listing.files_of(store, folder, head)}
+    except Gone:
+        return set()
 
 
 def _below(
@@ -329,12 +363,18 @@ def _common(folders: Sequence[str]) -> str:
     return "".join(f"{part}/" for part in common)
 
 
-def _keys_of(store: ObjectStore, folder: Folder, job_id: str) -> list[str]:
-    """Return the keys that a plan speaks of; none if it has ended since."""
+def _keys_of(
+    store: ObjectStore, folder: Folder, job_id: str, *, committed_in: Head | None = None
+) -> list[str]:
+    """Return the keys that a plan speaks of; none if it has ended since, or by what a head says."""
     key = folder.plan_key(job_id)
     try:
         data, _ = store.get(folder.bucket, key)
     except Gone:
         return []
-    files: Sequence[PendingFile] = plans.decode(data, f"s3://{folder.bucket}/{key}").files
-    return [one.key for one in files]
+    plan = plans.decode(data, f"s3://{folder.bucket}/{key}")
+    head = committed_in or Head()
+    entry = head.of(plan.job_id, plan.run, plan.created_ms)
+    if entry is not None and entry.outcome == "committed":
+        return []
+    return [one.key for one in plan.files]

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from omidpy.base.reach import reached
 from omidpy.base.within import within
 from omidpy.committers.heads.deciding import Decided
 from omidpy.committers.heads.plan import Plan
@@ -52,6 +53,7 @@ class Standing:
         """
         if within(self._lock, self._is_still_sure):
             return
+        reached("committers.stood_still", "C15")
         plan = self._plan
         if self._store.head(plan.folder.bucket, plan.folder.plan_key(plan.job_id)) is None:
             raise Decided(f"job {plan.job_id} was ended by another process")

@@ -27,6 +27,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from omidpy.base.reach import reached
 from omidpy.committers.heads import deciding, listing, looking
 from omidpy.committers.heads import plan as plans
 from omidpy.committers.heads.deciding import Decided
@@ -84,6 +85,7 @@ def after_another(store: ObjectStore, plan: Plan, error: CommitterError) -> None
         # It has ended long ago, however: what is not published of it is to be nowhere.
         rest_of(store, plan)
         raise CommitterError(f"{error}; nobody remembers how") from error
+    reached("committers.rolled_back_meanwhile", "C9")
     left = each(store, plan.files, partial(undo, store, plan))
     if left:
         raise CommitterError(f"{error}, and is not wholly taken back: {left[0]}") from error
@@ -168,6 +170,8 @@ def _take_back_replaced(store: ObjectStore, plan: Plan, published: Collection[st
     if plan.table is not None:
         return  # of a table, files that were replaced stay for readers of before
     replaced = [one for one in plan.files if one.key not in published]
+    if replaced:
+        reached("committers.woke_behind_others", "C15")
     failures = each(store, replaced, partial(undo, store, plan))
     if failures:
         raise CommitterError(

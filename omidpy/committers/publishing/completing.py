@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from omidpy.base.reach import reached
 from omidpy.committers.heads.deciding import Decided, Foreign, outcome_of
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.heads.standing import Standing
@@ -59,6 +60,7 @@ def complete(store: ObjectStore, plan: Plan, one: PendingFile, standing: Standin
         # The answer to an earlier try may have been lost, or a driver before us completed it.
         found = store.head(bucket, one.key)
         if found is not None and is_own(found, one, plan):
+            reached("committers.own_file_found", "C4")
             return
         if isinstance(error, Occupied):
             raise Foreign(f"{address} exists and is not of job {plan.job_id}") from error
@@ -118,11 +120,23 @@ def undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
         was_there = not one.upload_id or store.abort_upload(bucket, one.key, one.upload_id)
         found = store.head(bucket, one.key)
         if found is not None and is_own(found, one, plan):
-            store.delete(bucket, one.key)
+            _remove(store, bucket, one.key, found.etag)
             return
         if was_there or found is not None:
             return
         # Neither upload nor file: one of the two answers may be wrong, and no step looks later.
+
+
+def _remove(store: ObjectStore, bucket: str, key: str, etag: str) -> None:
+    """Remove a file as it was found.
+
+    Whoever stood still since may find the one of a later run of its job there, which stays where
+    the store looks at tags.
+    """
+    if store.is_strict:
+        store.delete_many(bucket, [key], {key: etag})
+    else:
+        store.delete(bucket, key)
 
 
 def is_own(found: Head, one: PendingFile, plan: Plan) -> bool:

@@ -31,6 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from omidpy.base.reach import reached
 from omidpy.committers.heads import deciding, delta
 from omidpy.committers.heads import plan as plans
 from omidpy.committers.heads.deciding import Decided, Foreign
@@ -87,6 +88,7 @@ def begin(store: ObjectStore, plan: Plan) -> str:
                 "each run of a job needs an id of its own",
                 plan=plan.address,
             ) from None
+        reached("committers.own_plan_found", "C1")
         return etag
     except CommitterError as error:
         if not store.may_be_late(plan.folder.bucket, key):
@@ -183,6 +185,8 @@ def publish(
         except CommitterError as error:
             failures = [error]
     ended = next((one for one in failures if isinstance(one, Decided)), None)
+    if ended is not None:
+        reached("committers.ended_meanwhile", "C9")
     if failures and ended is None:
         ended = awakening.decided_meanwhile(store, plan)
     if ended is not None:
@@ -203,6 +207,7 @@ def publish(
         if is_behind:
             rest = awakening.rest_of(store, plan)
             if rest is None:
+                reached("committers.finished_by_another", "C15")
                 return manifest_of(store, plan, effort)
             plan = rest
         manifest = manifest_of(store, plan, effort)

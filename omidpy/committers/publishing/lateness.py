@@ -10,6 +10,7 @@ one may be carried out; those of a process that has died are not known.
 
 from __future__ import annotations
 
+from omidpy.base.reach import reached
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.errors import CommitterError
@@ -36,6 +37,7 @@ def refuse_if_late(
     key = late_key(store, plan, is_anothers=is_anothers)
     if key is None:
         return
+    reached("committers.may_come_late", "C8")
     why = "" if cause is None else f": {cause}"
     raise CommitterError(
         f"job {plan.job_id} is half committed{why}; it is not taken back, because a request to "

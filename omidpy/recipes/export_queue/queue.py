@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from omidpy.base.reach import reached
 from omidpy.base.within import within
 from omidpy.base.words.arguments import check_count
 from omidpy.errors import (
@@ -312,6 +313,7 @@ class ExportQueue:
         """
         definition = self._current().of_adders()
         if definition is None:
+            reached("export.closed_to_adders", "X7")
             raise QueueFull(
                 f"the export queue {self.id!r} gets other buckets, and takes nothing for some "
                 "seconds; try again.  If that lasts, the operation has no executor: run an "

@@ -14,7 +14,9 @@ import time
 from typing import Final
 
 from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
+from tests.machines.simulator.bucket_mutants import BUCKET_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
+from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
@@ -30,6 +32,8 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **EXPORT_MUTANTS,
     **OPERATION_MUTANTS,
     **DISK_MUTANTS,
+    **COMMITTER_MUTANTS,
+    **BUCKET_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -71,6 +75,29 @@ BY_NIGHT: Final = frozenset(
         "own ceiling taken for synced",
         "heals unsynced",
         "operations unsynced",
+        "completed without a plan",
+        "decided twice",
+        "old files listed once",
+        "first in word only",
+        "taken back while it is late",
+        "lists removed that are named",
+        "aborted, and not removed",
+        "another run taken back",
+        "second run taken for the first",
+        "plan written over another's",
+        "outcome forgotten too soon",
+        "forgotten, and not asked",
+        "swept before it has committed",
+        "no row that all write",
+        "files removed as it commits",
+        "settled unfenced",
+        "switched before it is empty",
+        "dead letters left behind",
+        "switched without a look at the dead",
+        "definition believed for ever",
+        "added to the old meanwhile",
+        "poison alone set aside",
+        "given up with what waits",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

@@ -139,6 +139,8 @@ MORE: Final = 2_000 * 50 * 1000
 
 COMPACTING: Final = USUAL._replace(
     crowds=(0,),
+    committers=(0,),
+    keepers=(0,),
     compactors=(1, 2),
     exporters=(0,),
     operators=(0,),

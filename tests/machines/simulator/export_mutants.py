@@ -89,6 +89,8 @@ def hands_over_and_believes(self: Any, lease: Any, good: Any, *rest: Any) -> int
 
 EXPORTING: Final = USUAL._replace(
     crowds=(0,),
+    committers=(0,),
+    keepers=(0,),
     calm_share=1.0,
     compactors=(0,),
     exporters=(1, 2),

@@ -14,18 +14,19 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 from unittest import mock
 
 from omidpy.errors import (
     OmidError,
     OracleUnavailable,
+    QueueFull,
     StorageUnavailable,
     TransactionAborted,
 )
 from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue import Batch, Exporter, ExportQueue, Retry
+from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
 from omidpy.recipes.export_queue.delivery.crew import Crew
 from omidpy.recipes.export_queue.delivery.runner import Runner
 from omidpy.recipes.export_queue.exporter import Deposed
@@ -45,9 +46,17 @@ UNKNOWN: Final = "unknown"
 class Adder:
     """What clients have added, and what they were told."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, keeps_queues: bool = False) -> None:
+        """Begin with nothing.
+
+        Args:
+            world: Where it is.
+            keeps_queues: Whether a client opens the queue once, and not for each entry.
+        """
         self._world = world
         self.told: dict[int, str] = {}
+        self._keeps_queues = keeps_queues
+        self._queues: dict[TransactionManager, ExportQueue] = {}
 
     def add(self, tm: TransactionManager, dice: random.Random, think: Callable[[], object]) -> None:
         """Add one entry; `think` lets time pass before it is committed."""
@@ -55,12 +64,12 @@ class Adder:
         self.told[value] = UNKNOWN
         is_asked = False
         try:
-            queue = ExportQueue.open(tm, QUEUE)
+            queue = self._queue(tm)
             with tm.begin() as tx:
                 queue.add(tx, dice.choice(KEYS), value)
                 think()
                 is_asked = True
-        except TransactionAborted:
+        except (TransactionAborted, QueueFull):
             self.told[value] = ABORTED
         except (OracleUnavailable, StorageUnavailable):
             self.told[value] = UNKNOWN if is_asked else ABORTED
@@ -71,14 +80,30 @@ class Adder:
         finally:
             self._world.counts[f"entries added, told {self.told[value]}"] += 1
 
+    def _queue(self, tm: TransactionManager) -> ExportQueue:
+        if not self._keeps_queues:
+            return ExportQueue.open(tm, QUEUE)
+        if tm not in self._queues:
+            self._queues[tm] = ExportQueue.open(tm, QUEUE)
+        return self._queues[tm]
+
 
 class Receiver:
     """Another system, which all exporters deliver to."""
 
-    def __init__(self, world: World, *, is_fencing: bool, trouble: float) -> None:
+    def __init__(
+        self, world: World, *, is_fencing: bool, trouble: float, poison_share: float = 0.0
+    ) -> None:
         self._world = world
         self._is_fencing = is_fencing
         self._trouble = trouble
+        self._poison_share = poison_share
+        self._tried: dict[int, bool] = {}
+        """Which entries it has looked at, and whether they are poison to it."""
+        self._refused: dict[int, bytes] = {}
+        """The key of each that it has refused."""
+        self._mended: set[int] = set()
+        self._given_up: set[int] = set()
         self._fences: dict[int, int] = {}
         self.taken: list[tuple[bytes, tuple[int, int], int]] = []
         """Key, place and value of everything, in the order in which it came."""
@@ -96,6 +121,8 @@ class Receiver:
                     raise Deposed("there is a newer owner")
                 raise Retry("there is a newer owner", after=0.1)
             self._fences[batch.bucket] = batch.fence
+        for entry in batch:
+            self._refuse_poison(entry)
         self._world.counts["batches received"] += 1
         self._world.note(f"{len(batch)} entries of bucket {batch.bucket} are received")
         self.taken += [(entry.key, entry.seq, entry.value) for entry in batch]
@@ -103,11 +130,32 @@ class Receiver:
         if dice.random() < self._trouble:
             raise Retry("the answer was lost", after=0.1)
 
+    def mend(self, keys: Collection[bytes]) -> None:
+        """Take what was refused until now."""
+        self._mended |= {value for value, key in self._refused.items() if key in keys}
+
+    def take_everything(self) -> None:
+        """Refuse nothing any more."""
+        self._poison_share = 0.0
+
+    def give_up(self, keys: Collection[bytes]) -> None:
+        """Note that somebody has given up what was refused until now: it may never come."""
+        self._given_up |= {value for value, key in self._refused.items() if key in keys}
+
+    def _refuse_poison(self, entry: Entry) -> None:
+        dice = self._world.dice("poison", entry.value)
+        if self._poison_share and entry.value not in self._mended | self._given_up:
+            if entry.value not in self._tried:
+                self._tried[entry.value] = dice.random() < self._poison_share
+            if self._tried[entry.value]:
+                self._refused[entry.value] = entry.key
+                raise Poison(entry, "it is bad")
+
     def wrong(self, told: dict[int, str]) -> Iterator[str]:
         """Say what is wrong with what was received in the end."""
         received = {value for _, _, value in self.taken}
         for value, what in told.items():
-            if what == COMMITTED and value not in received:
+            if what == COMMITTED and value not in received | self._given_up:
                 yield f"E1: the entry {value} was committed, and never came"
             if what == ABORTED and value in received:
                 yield f"E1: the entry {value} was aborted, and came"

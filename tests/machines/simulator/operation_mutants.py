@@ -69,6 +69,8 @@ def _gives_up_in_word_only(self: Makers, which: str) -> bool:
 
 OPERATING: Final = USUAL._replace(
     crowds=(0,),
+    committers=(0,),
+    keepers=(0,),
     calm_share=1.0,
     pauses_s=(5.0,),
     compactors=(0,),

@@ -14,9 +14,12 @@ import random
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
+from tests.machines.simulator.committers import COMMITTERS, RESCUERS, CommitHabits
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
+from tests.machines.simulator.keepers import KEEPERS, KEEPERS_VERBS, KeeperHabits
+from tests.machines.simulator.objects import ObjectChances
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
 from tso.core.settings import Settings, TimestampMode
@@ -127,6 +130,35 @@ class Focus(NamedTuple):
     crowd_fence_shares: tuple[float, ...] = (0.1, 0.5)
     crowd_stalls: tuple[Stall, ...] = (Stall(), Stall(0.005, 15.0))
 
+    # Of committers, who end their jobs, and the store of objects.
+    committers: tuple[int, ...] = (0, 0, 0, 1, 2, 3)
+    rescuers: tuple[int, ...] = (0, 1, 2)
+    committer_stalls: tuple[Stall, ...] = (Stall(), Stall(0.01, 15.0), Stall(0.05, 15.0))
+    rescuer_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 15.0))
+    strictness: tuple[bool, ...] = (True, False)
+    job_pauses_s: tuple[float, ...] = (0.3, 2.0)
+    publish_shares: tuple[float, ...] = (0.0, 0.3)
+    twin_shares: tuple[float, ...] = (0.15,)
+    inline_shares: tuple[float, ...] = (0.0, 0.5, 1.0)
+    driver_death_shares: tuple[float, ...] = (0.0, 0.01)
+    patiences_s: tuple[float, ...] = (0.0, 1.0, 5.0)
+    rollback_shares: tuple[float, ...] = (0.2, 0.5, 1.0)
+    kept_outcomes: tuple[int, ...] = (100, 3)
+    list_bytes: tuple[int, ...] = (1 << 17, 200)
+    objects_lost: tuple[float, ...] = (0.0, 0.01)
+    objects_unheard: tuple[float, ...] = (0.0, 0.01, 0.05)
+    objects_late: tuple[float, ...] = (0.0, 0.01)
+    objects_busy: tuple[float, ...] = (0.0, 0.05)
+    objects_conflicting: tuple[float, ...] = (0.0, 0.05)
+
+    # Of who gives the queue other buckets, and takes care of what was set aside.
+    keepers: tuple[int, ...] = (0, 0, 1, 2)
+    """Where there are exporters."""
+    keeper_stalls: tuple[Stall, ...] = (Stall(), Stall(0.01, 12.0))
+    keeper_verbs: tuple[tuple[str, ...], ...] = (KEEPERS_VERBS,)
+    keeper_pauses_s: tuple[float, ...] = (2.0,)
+    poison_shares: tuple[float, ...] = (0.0, 0.1)
+
     # What is legal, and seldom chosen.
     pages_rows: tuple[int | None, ...] = (None, None, None, 1, 2)
     """How many rows a page of a scan has at most; None: as many as were asked for."""
@@ -137,7 +169,7 @@ class Focus(NamedTuple):
 
 
 USUAL: Final = Focus()
-ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,))
+ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,), committers=(0,))
 """Oracles and clients, and nobody else."""
 
 CROWDED: Final = ALONE._replace(
@@ -173,6 +205,9 @@ LAME: Final = USUAL._replace(
         Stall(0.1, 9.0, "write"),
     ),
     operator_stalls=(Stall(0.1, 12.0), Stall(0.3, 12.0, "_table")),
+    committer_stalls=(Stall(0.05, 15.0), Stall(0.2, 15.0, "PutObject|Complete|Delete")),
+    rescuer_stalls=(Stall(0.05, 15.0), Stall(0.2, 15.0, "PutObject|Complete|Delete")),
+    keeper_stalls=(Stall(0.02, 12.0), Stall(0.1, 12.0, "check_and_mutate|_table")),
 )
 """Everybody stands still, is taken for dead, and goes on."""
 
@@ -260,6 +295,11 @@ class Others(NamedTuple):
     haste: Haste
     crowds: int
     crowd_habits: CrowdHabits
+    committers: int
+    rescuers: int
+    commit_habits: CommitHabits
+    keepers: int
+    keeper_habits: KeeperHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -268,6 +308,9 @@ class Others(NamedTuple):
             *EXPORTERS[: self.exporters],
             *OPERATORS[: self.operators],
             *CROWDS[: self.crowds],
+            *COMMITTERS[: self.committers],
+            *RESCUERS[: self.rescuers if self.committers else 0],
+            *KEEPERS[: self.keepers if self.exporters else 0],
         )
 
 
@@ -285,6 +328,7 @@ class Plan(NamedTuple):
     store_kind: StoreKind
     settings: Settings
     chances: Chances
+    object_chances: ObjectChances
     stalls: dict[str, Stall]
     """By process."""
     faults: tuple[Fault, ...]
@@ -305,7 +349,8 @@ class Plan(NamedTuple):
             (
                 f"a {self.store_kind} store, a lease of {self.oracle_lease_s:g} s",
                 f"clocks within {self.clock_skew_ms} ms",
-                *map(str, (self.settings, self.chances, self.habits, self.others, self.choices)),
+                *map(str, (self.settings, self.chances, self.object_chances)),
+                *map(str, (self.habits, self.others, self.choices)),
                 f"clients for {self.busy_s:g} s: {' '.join(self.clients) or 'none'}",
                 *([f"transactions left out: {len(self.skipped)}"] if self.skipped else []),
                 f"stalls: {stalls or 'none'}",
@@ -347,6 +392,7 @@ class _Drawing:
             self._one("kind of store", focus.store_kinds),
             self._settings(others),
             Chances() if is_calm else self._chances(),
+            ObjectChances() if is_calm else self._object_chances(),
             self._stalls(others, is_calm=is_calm),
             tuple(sorted(faults)),
             self._one("lease of oracles", focus.oracle_leases_s),
@@ -387,6 +433,16 @@ class _Drawing:
             unsynced=self._one("failing syncs", focus.failing_syncs),
         )
 
+    def _object_chances(self) -> ObjectChances:
+        focus = self._focus
+        return ObjectChances(
+            lost=self._one("lost requests", focus.objects_lost),
+            unheard=self._one("lost answers of objects", focus.objects_unheard),
+            late=self._one("late requests", focus.objects_late),
+            busy=self._one("busy objects", focus.objects_busy),
+            conflicting=self._one("conflicts of objects", focus.objects_conflicting),
+        )
+
     def _habits(self) -> Habits:
         focus = self._focus
         return Habits(
@@ -404,9 +460,11 @@ class _Drawing:
 
     def _others(self) -> Others:
         focus = self._focus
+        exporters = self._one("exporters", focus.exporters)
+        committers = self._one("committers", focus.committers)
         return Others(
             compactors=self._one("compactors", focus.compactors),
-            exporters=self._one("exporters", focus.exporters),
+            exporters=exporters,
             operators=self._one("operators", focus.operators),
             lease_s=self._one("lease of others", focus.leases_s),
             is_fencing=self._one("fencing", focus.is_fencing),
@@ -425,6 +483,30 @@ class _Drawing:
                 self._one("thinking of crowds", focus.crowd_thinking_shares),
                 self._one("fences of crowds", focus.crowd_fence_shares),
             ),
+            committers=committers,
+            rescuers=self._one("rescuers", focus.rescuers) if committers else 0,
+            commit_habits=self._commit_habits(),
+            keepers=self._one("keepers", focus.keepers) if exporters else 0,
+            keeper_habits=KeeperHabits(
+                self._one("pauses of keepers", focus.keeper_pauses_s),
+                self._one("verbs of keepers", focus.keeper_verbs),
+                self._one("poison", focus.poison_shares),
+            ),
+        )
+
+    def _commit_habits(self) -> CommitHabits:
+        focus = self._focus
+        return CommitHabits(
+            is_strict=self._one("strictness", focus.strictness),
+            pause_s=self._one("pauses of committers", focus.job_pauses_s),
+            publish_share=self._one("publications", focus.publish_shares),
+            twin_share=self._one("twins", focus.twin_shares),
+            inline_share=self._one("small files", focus.inline_shares),
+            death_share=self._one("deaths of drivers", focus.driver_death_shares),
+            patience_s=self._one("patience of rescuers", focus.patiences_s),
+            rollback_share=self._one("jobs taken back", focus.rollback_shares),
+            kept=self._one("outcomes kept", focus.kept_outcomes),
+            list_bytes=self._one("bytes of a list", focus.list_bytes),
         )
 
     def _stalls(self, others: Others, *, is_calm: bool) -> dict[str, Stall]:
@@ -436,6 +518,9 @@ class _Drawing:
             (EXPORTERS[: others.exporters], "exporters", focus.exporter_stalls),
             (OPERATORS[: others.operators], "operators", focus.operator_stalls),
             (CROWDS[: others.crowds], "crowds", focus.crowd_stalls),
+            (COMMITTERS[: others.committers], "committers", focus.committer_stalls),
+            (RESCUERS[: others.rescuers], "rescuers", focus.rescuer_stalls),
+            (KEEPERS[: others.keepers], "keepers", focus.keeper_stalls),
         )
         return {
             name: self._one(f"stalls of {kind}", choices)

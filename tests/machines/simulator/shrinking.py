@@ -138,7 +138,15 @@ class _Shrinking:
             plan = smaller
 
     def _fewer_actors(self, plan: Plan) -> Plan:
-        for kind in ("compactors", "exporters", "operators", "crowds"):
+        for kind in (
+            "compactors",
+            "exporters",
+            "operators",
+            "crowds",
+            "committers",
+            "rescuers",
+            "keepers",
+        ):
             fewer: list[dict[str, Any]] = [
                 {kind: count} for count in range(getattr(plan.others, kind))
             ]

@@ -27,6 +27,9 @@ from omidpy.base import pauses
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.base.reach import listening
 from omidpy.commit.outcome import OutcomeFinder
+from omidpy.committers.heads import head as heads
+from omidpy.committers.heads import listing
+from omidpy.connect import make_publisher
 from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.leadership import lease_address
@@ -40,6 +43,14 @@ from omidpy.recipes.export_queue import ExportQueue
 from omidpy.testing.clients import Client, Workload, check, run, take_last_looks
 from omidpy.testing.history import Event, Recorded, Recorder, Told, transactions
 from omidpy.testing.workloads import standard_workloads
+from tests.machines.simulator.committers import (
+    COMMITTERS,
+    JOBS,
+    RESCUERS,
+    Committing,
+    JobLedger,
+    Rescuer,
+)
 from tests.machines.simulator.compactors import (
     COMPACTORS,
     FOR_EVER_S,
@@ -57,7 +68,14 @@ from tests.machines.simulator.exporters import (
     exporting_without_threads,
 )
 from tests.machines.simulator.instance import Instance, Surroundings
+from tests.machines.simulator.keepers import KEEPERS, Keeper, finishing_without_threads
 from tests.machines.simulator.network import Network, Weather
+from tests.machines.simulator.objects import (
+    ObjectChances,
+    SharedObjects,
+    SimObjectStore,
+    objects_of,
+)
 from tests.machines.simulator.operators import OPERATORS, Operator, Records
 from tests.machines.simulator.plan import (
     ALONE,
@@ -212,6 +230,8 @@ def simulate(
             listening(simulation.reached.add),
             without_threads(),
             exporting_without_threads(),
+            objects_of(simulation.objects),
+            finishing_without_threads(simulation.world, simulation.lease_s),
             patched(simulation.choices()),
             patched(parts.patches),
         ):
@@ -298,6 +318,11 @@ class Simulation:
             self._plan.oracle_lease_s,
             parts,
         )
+        self.objects = SharedObjects(
+            self.world, self._weather, is_strict=self._others.commit_habits.is_strict
+        )
+        self.objects.has_late_plans = self._others.commit_habits.kept > FEW_DECISIONS
+        self._jobs = JobLedger(self.world, self.objects, self._watch.found)
         skew_ms = self._plan.clock_skew_ms
         self._clocks = {
             name: SimClock(
@@ -307,12 +332,24 @@ class Simulation:
             )
             for name in (*ORACLES, *CLIENTS, "judge")
         }
-        others_names = (*COMPACTORS, *EXPORTERS, *OPERATORS, *CROWDS)
+        others_names = (
+            *COMPACTORS,
+            *EXPORTERS,
+            *OPERATORS,
+            *CROWDS,
+            *COMMITTERS,
+            *RESCUERS,
+            *KEEPERS,
+        )
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
-        self._adder = Adder(self.world)
+        has_keepers = bool(self._others.keepers)
+        self._adder = Adder(self.world, keeps_queues=has_keepers)
         self._records = Records()
         self._receiver = Receiver(
-            self.world, is_fencing=self._others.is_fencing, trouble=self._others.trouble
+            self.world,
+            is_fencing=self._others.is_fencing,
+            trouble=self._others.trouble,
+            poison_share=self._others.keeper_habits.poison_share if has_keepers else 0.0,
         )
         self._instances: dict[str, Instance] = {}
         self._workers: dict[str, Process] = {}
@@ -330,6 +367,11 @@ class Simulation:
         self._is_over = False
         self._is_mended = False
 
+    @property
+    def lease_s(self) -> float:
+        """How long whoever is there beside oracles and clients may show no life."""
+        return self._others.lease_s
+
     def choices(self) -> Sequence[Patch]:
         """Return what makes the product choose what it may, and seldom does."""
         chosen = self._plan.choices
@@ -339,6 +381,10 @@ class Simulation:
         if chosen.turn_work is not None:
             patches.append(Patch(turns, "MAX_TURN_WORK", chosen.turn_work))
             patches.append(Patch(turns, "MIN_TURN_WORK", 1))
+        habits = self._others.commit_habits
+        patches.append(Patch(heads, "KEPT", habits.kept))
+        patches.append(Patch(heads, "MOST", 2 * habits.kept))
+        patches.append(Patch(listing, "INLINE_BYTES", habits.list_bytes))
         return patches
 
     # -- a run -----------------------------------------------------------------------------------
@@ -351,7 +397,8 @@ class Simulation:
             self._let(self._answers, "no oracle answers at the start")
             self._do_alone(self._prepare)
             self._store.chances = self._plan.chances
-            self._store.stalls = self._plan.stalls
+            self.objects.chances = self._plan.object_chances
+            self._store.stalls = self.objects.stalls = self._plan.stalls
             self._weather.late_share = self._plan.habits.late_message_share
             began_s, busy_s = self.world.now_s, self._plan.busy_s
             for name in self._plan.clients:
@@ -369,6 +416,8 @@ class Simulation:
                 self._finish_exports()
             if self._others.operators:
                 self._finish_operations()
+            if self._others.committers:
+                self._finish_jobs()
             if self._others.compactors:
                 self._tidy()
             history = transactions(self._events)
@@ -422,6 +471,8 @@ class Simulation:
             run(workload.prepare(client))
         if self._others.exporters:
             ExportQueue.create(client.tm, QUEUE, buckets=BUCKETS)
+        if self._others.committers:
+            client.tm.create_table(JOBS, ["cf"])
 
     def _count(self, history: Sequence[Recorded]) -> None:
         for one in history:
@@ -452,11 +503,17 @@ class Simulation:
             self._start_crowd(name, process, until_s)
             return
         dice = process.dice("work")
-        other: Compactor | Exporting | Operator
+        other: Compactor | Exporting | Operator | Committing | Rescuer | Keeper
         if name in COMPACTORS:
             other = self._compactor(process)
         elif name in EXPORTERS:
             other = self._exporter(process)
+        elif name in KEEPERS:
+            other = self._keeper(process)
+        elif name in COMMITTERS:
+            other = self._committing(process)
+        elif name in RESCUERS:
+            other = self._rescuer(process, self._objects_of(process))
         else:
             other = self._operator(process)
         self._workers[name] = process
@@ -496,6 +553,17 @@ class Simulation:
             lambda: self._client(process).tm,
         )
 
+    def _keeper(self, process: Process) -> Keeper:
+        return Keeper(
+            self.world,
+            process,
+            self._receiver,
+            self._others.lease_s,
+            self._others.keeper_habits,
+            lambda: self._client(process).tm,
+            self._watch.found,
+        )
+
     def _operator(self, process: Process) -> Operator:
         return Operator(
             self.world,
@@ -505,6 +573,31 @@ class Simulation:
             lambda: self._client(process).tm,
             self._others.haste,
         )
+
+    def _committing(self, process: Process) -> Committing:
+        return Committing(
+            self.world,
+            process,
+            self._jobs,
+            self._objects_of(process),
+            self._others.commit_habits,
+            lambda: self._client(process).tm,
+        )
+
+    def _rescuer(self, process: Process, store: SimObjectStore) -> Rescuer:
+        return Rescuer(
+            self.world,
+            process,
+            self._jobs,
+            self.objects,
+            store,
+            self._others.commit_habits,
+            lambda: self._client(process).tm,
+        )
+
+    def _objects_of(self, process: Process) -> SimObjectStore:
+        """Return the store of objects of a process that may die at any change."""
+        return self.objects.of(process, partial(self._perhaps_kill, process))
 
     def _compactor(self, process: Process) -> Compactor:
         return Compactor(
@@ -540,6 +633,7 @@ class Simulation:
             ),
             post_commit=process.dice("post-commit").choice(self._plan.habits.post_commits),
             clock=clock,
+            make_publisher=make_publisher,
         )
         session = manager.session
         session.outcomes = self._parts.outcomes(
@@ -598,6 +692,23 @@ class Simulation:
         if self._workers[process.name] is process and not process.is_dead:
             process.crash()
             self._start_client(process.name, self.world.now_s + 2.0)
+
+    def _perhaps_kill(self, process: Process) -> None:
+        """Let a driver of a job, or an operator of such, die around one of its requests."""
+        dice = process.dice("death at a request")
+        if dice.random() < self._others.commit_habits.death_share and not self._is_mended:
+            self.world.counts["committers that died at a request"] += 1
+            self.world.at(dice.uniform(0, 0.003), None, partial(self._replace_other, process))
+
+    def _replace_other(self, process: Process) -> None:
+        if self._workers[process.name] is process and not process.is_dead:
+            process.crash()
+            until_s = self.world.now_s + self._plan.busy_s / 3
+            self.world.at(2.0, None, partial(self._start_unless_mended, process.name, until_s))
+
+    def _start_unless_mended(self, name: str, until_s: float) -> None:
+        if not self._is_mended:
+            self._start_other(name, until_s)
 
     def _fence(self, client: Client, workload: Workload) -> None:
         try:
@@ -688,7 +799,8 @@ class Simulation:
     def _mend(self) -> None:
         self._is_mended = True
         self._store.chances = Chances()
-        self._store.stalls = {}
+        self.objects.chances = ObjectChances()
+        self._store.stalls = self.objects.stalls = {}
         self._weather.clear()
         self._empty_disk()
         self._give_power()
@@ -696,7 +808,12 @@ class Simulation:
     def _finish_exports(self) -> None:
         """Let one more exporter deliver all that is left, and look at what was received."""
         process = self.world.process("last exporter", self._clocks["judge"])
-        program = process.start(self._exporter(process).finish)
+        exporting = self._exporter(process)
+        keeper = self._keeper(process)
+        has_keepers = bool(self._others.keepers)
+        program = process.start(
+            partial(keeper.finish, exporting) if has_keepers else exporting.finish
+        )
         self._let(lambda: program.is_over, "the last export never ends")
         for one in self._receiver.wrong(self._adder.told):
             self._watch.found(one)
@@ -713,6 +830,15 @@ class Simulation:
 
         program = process.start(finish)
         self._let(lambda: program.is_over, "the last operations never end")
+
+    def _finish_jobs(self) -> None:
+        """Let one more operator end all jobs, and look at what there is of them."""
+        process = self.world.process("last rescuer", self._clocks["judge"])
+        rescuer = self._rescuer(process, self.objects.of(process))
+        program = process.start(rescuer.finish)
+        self._let(lambda: program.is_over, "the last jobs never end")
+        for one in self._jobs.wrong():
+            self._watch.found(one)
 
     def _tidy(self) -> None:
         """Let one more compaction do all that the others have left, and look at what is there."""

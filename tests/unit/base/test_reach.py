@@ -9,6 +9,7 @@ from omidpy.base.reach import listening, reached
 from tests.machines.simulator.marks import COMPILED, all_marks
 
 INVARIANTS = Path(__file__).parents[3] / "docs" / "explanation" / "invariants.md"
+COMMITTERS = INVARIANTS.with_name("committers.md")
 
 
 def test_a_mark_is_told_to_who_listens_and_to_nobody_else() -> None:
@@ -33,6 +34,7 @@ def test_each_mark_has_a_name_of_its_own_and_a_claim_that_is_stated() -> None:
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z_]+\.[a-z_]+", name) for name in names)
     stated = set(re.findall(r"^## ([A-Z]\d+):", INVARIANTS.read_text("utf-8"), re.MULTILINE))
+    stated |= set(re.findall(r"^\| (C\d+) \|", COMMITTERS.read_text("utf-8"), re.MULTILINE))
     assert {mark.claim for mark in marks} <= stated
 
 

@@ -15,12 +15,14 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from omidpy import committers
-from omidpy.committers.heads import deciding, looking
+from omidpy.committers.contents import reading
+from omidpy.committers.heads import deciding, listing, looking
 from omidpy.committers.heads import head as heads
 from omidpy.committers.heads.head import Head, head_key
 from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.publishing import ending
+from omidpy.committers.s3 import S3Committer
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 from omidpy.storage.memory import MemoryStore
@@ -139,6 +141,42 @@ def test_what_a_job_has_completed_that_still_commits_is_not_replaced(store: Obje
     before_put(job, "out/c-", lambda: run("new", conflict="replace"))
     job.commit()
     assert visible(store) == ["a", "b", "c", "d", "new"]
+
+
+@pytest.mark.parametrize("has_lists", [False, True])
+def test_what_a_second_run_of_a_committed_job_has_completed_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, *, has_lists: bool
+) -> None:
+    """Its first run's outcome says nothing of the files of the second, which has their names."""
+    if has_lists:
+        monkeypatch.setattr(listing, "INLINE_BYTES", 10)
+    objects = Objects()
+
+    def begin(store: ObjectStore, name: str, job_id: str | None, conflict: Any) -> committers.Job:
+        made = S3Committer(OUT, store, job_id=job_id, conflict=conflict)
+        job = committers.Job(made).__enter__()
+        with job.task() as task, task.open(name) as file:
+            file.write(b"x")
+        return job
+
+    begin(objects.store(), "a", "again_0001", "append").commit()
+    begin(objects.store(), "b", None, "replace").commit()
+    store = objects.store()
+    again = begin(store, "a", "again_0001", "append")
+    key = OUT.key("a-again_0001")
+    assert key not in objects.objects
+
+    def replace(_: int, operation: str) -> None:
+        if key in objects.objects and operation == "PutObject":
+            store.at_request = None
+            begin(objects.store(), "c", None, "replace").commit()
+
+    store.at_request = replace
+    again.commit()
+    assert store.at_request is None
+    assert key in objects.objects
+    published = {one.path.partition("-")[0] for one in reading.state_of(store, OUT).files}
+    assert published == {"a", "c"}
 
 
 def test_a_job_without_an_id_in_its_names_is_known_by_its_plan(store: ObjectStore) -> None:

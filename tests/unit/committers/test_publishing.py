@@ -31,6 +31,8 @@ class OneObject:
 
     has_upload: bool = True
     """Whether it says that there was an upload."""
+    is_strict: bool = False
+    """Whether it looks at tags."""
 
     def abort_upload(self, bucket: str, key: str, upload_id: str) -> bool:
         """Note it."""
@@ -45,6 +47,10 @@ class OneObject:
     def delete(self, bucket: str, key: str) -> None:
         """Note it."""
         self.log.append(f"delete {bucket} {key}")
+
+    def delete_many(self, bucket: str, keys: list[str], etags: dict[str, str]) -> None:
+        """Note it."""
+        self.log += [f"delete {bucket} {key} with tag {etags[key]}" for key in keys]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +80,14 @@ def test_what_is_taken_back_is_what_the_job_wrote(
     completing.undo(cast("ObjectStore", store), plan, file)
     expected = ["abort bucket out/a upload", "head bucket out/a"]
     assert store.log == expected + ["delete bucket out/a"] * is_deleted
+
+
+def test_what_is_taken_back_is_named_by_its_tag_where_the_store_looks() -> None:
+    """Whoever stands still behind his look may find the file of a later run of the job there."""
+    store = OneObject(Head(3, TAG, JOB), is_strict=True)
+    plan = Plan(JOB, "omidpy", Folder("bucket", "out/"), (OURS,))
+    completing.undo(cast("ObjectStore", store), plan, OURS)
+    assert store.log[-1] == f"delete bucket out/a with tag {TAG}"
 
 
 @pytest.mark.parametrize(("found", "looks"), [(None, 2), (Head(3, TAG, "job_00002"), 1)])

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from omidpy.base.cells import table_id
+from omidpy.base.reach import reached
 from omidpy.errors import (
     ExportError,
     FateError,
@@ -179,6 +180,7 @@ class _QueueStep(_RebucketStep):
             return Done(DROPPED)
         raw, known = found
         if known.number == self.old and not _is_of(known.successor, tx.id):
+            reached("export.buckets_of_another", "X8")
             return Done(REPLACED)
         return self.act(env, raw, known)
 
@@ -237,6 +239,7 @@ class Prepare(_RebucketStep):
         # dropped, or others have finished this operation, and given the queue other buckets since.
         found = env.read(self.queue_id, self.made)
         if found is None or not self._is_named(found[1], successor.number):
+            reached("export.table_of_nobody", "X8")
             env.remove_table(self.queue_id, successor.number)
             return Done(DROPPED if found is None else REPLACED)
         return Settle(self.queue_id, self.made, self.old, self.first_table)
@@ -339,6 +342,7 @@ class Switch(_QueueStep):
         """Move dead letters, and let exporters into the new buckets, if the old are empty still."""
         if known.number == self.old and known.successor is not None:
             if waiting(env.tm, self.queue_id, known):
+                reached("export.waits_again", "X7")
                 return self.again()  # dead letters were asked to be tried again
             move_dead(env.tm, self.queue_id, known, known.successor)
             begin_epochs(env.tm, self.queue_id, known, known.successor)
