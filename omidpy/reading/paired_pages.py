@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias, cast
 
-from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long
+from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, is_shadow_qualifier
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.model import ColumnSpec, KeyRange, PairedCell, RowValues, Timestamp, base
 from omidpy.reading.row_facts import RowFacts
@@ -190,6 +190,11 @@ class PairedPages:
         shadows = {at: encode_long(commit_ts) for at, commit_ts in facts.commits.items()}
         left: list[int] = []
         for index in others:
+            if is_shadow_qualifier(cells[index][0][2]):
+                # A row of shadow cells alone comes as the first of them, which is no one's data,
+                # and whose transaction may well have committed (I8).
+                left.append(index)
+                continue
             row = simple_row(healed(cells[index], shadows), self._snapshot.before)
             if row is None:
                 left.append(index)

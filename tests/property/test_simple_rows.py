@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omidpy.base.cells import (
@@ -24,7 +24,7 @@ from omidpy.base.cells import (
 )
 from omidpy.base.clock import ManualClock
 from omidpy.errors import CorruptCell
-from omidpy.facts.commit_table import CommitTable, create_system_tables
+from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable, create_system_tables
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Cell, Change, FamilySchema, KeyRange, TableSchema, Timestamp
@@ -45,6 +45,7 @@ from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.engines import compiled_cells, interpreted_cells
+from tso.core.writes import commit_entry
 
 START = Timestamp(500)
 AFTER = 100_000
@@ -277,6 +278,20 @@ def is_readable(cell: Cell) -> bool:
     return not is_shadow_qualifier(cell.qualifier) or len(cell.value) == 8
 
 
+def commits_told(cells: Sequence[Cell]) -> dict[int, int]:
+    """Return the commits that shadow cells tell, but those of a cell that speaks for itself alone.
+
+    The entry of such a commit is there as long as any of its cells lacks its shadow cell: without
+    it a reader that looks at some of its columns would see less of it than one of all.
+    """
+    return {
+        cell.version - cell.version % 50: at
+        for cell in cells
+        if is_shadow_qualifier(cell.qualifier) and is_readable(cell)
+        if (at := int.from_bytes(cell.value)) != cell.version
+    }
+
+
 class PlainStore:
     """The same store, which does not pair."""
 
@@ -326,6 +341,11 @@ def apart(
     return [(column, moved(version), value, end) for column, version, value, end in written]
 
 
+ORPHAN: Final = [((b"f", b"\x00\xc2\x80"), 100, b"v", "new")]
+"""Comes to a row of a shadow cell alone, whose transaction has committed."""
+
+
+@example(rows=[ORPHAN], chosen=set())
 @given(rows=st.lists(written, max_size=6), chosen=st.sets(columns, max_size=3))
 def test_a_store_that_pairs_is_scanned_alike(
     tmp_path_factory: pytest.TempPathFactory,
@@ -342,6 +362,8 @@ def test_a_store_that_pairs_is_scanned_alike(
             puts = [Put(*cell[1:]) for cell in cells if is_readable(cell)]
             if puts:
                 store.write({"t": [RowMutation(b"%d" % number, puts)]})
+            told = [commit_entry(*one).mutation for one in commits_told(cells).items()]
+            store.write({COMMIT_TABLE: told})
         selected = sorted(chosen) or None
         plain = scanned(PlainStore(store), store, selected)  # type: ignore[arg-type]
         assert scanned(store, store, selected) == plain
