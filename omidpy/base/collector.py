@@ -14,8 +14,8 @@ def paused_collector() -> Iterator[None]:
     It goes on afterwards if it was on before, also where several threads let it wait.
     """
     was_on = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if was_on:

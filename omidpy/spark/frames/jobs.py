@@ -363,8 +363,7 @@ def _commit(tm: TransactionManager, job: Job, parts: Sequence[bytes]) -> Timesta
         merge(tx, parts)
         if job.replaced is not None:
             _replace(tm, tx, job, job.replaced)
-        with paused_collector():
-            tx.commit()
+        tx.commit()
     except CommitOutcomeUnknown as error:
         outcome = _outcome(tm, tx, parts)
         if isinstance(outcome, Aborted):

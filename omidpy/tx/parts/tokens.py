@@ -38,7 +38,8 @@ _new: Final = tuple.__new__
 _HEAD: Final = struct.Struct(">5Q")
 """The lengths of a cell's parts."""
 _HASHED_CELLS: Final = 4096
-"""Cells whose bytes are put together before they are hashed."""
+_HASHED_BYTES: Final = 2**20
+"""Cells, and bytes of their values, that are put together before they are hashed."""
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -249,11 +250,16 @@ def digest_of(written: Iterable[tuple[CellName, bytes]]) -> str:
     cells = iter(sorted(written))
     while some := list(islice(cells, _HASHED_CELLS)):
         parts: list[bytes] = []
+        size_bytes = 0
         for (table, row, family, qualifier), value in some:
             encoded = tables.get(table)
             if encoded is None:
                 encoded = tables[table] = table.encode()
             sizes = len(encoded), len(row), len(family), len(qualifier), len(value)
             parts += (pack(*sizes), encoded, row, family, qualifier, value)
+            size_bytes += len(value)
+            if size_bytes > _HASHED_BYTES:
+                digest.update(b"".join(parts))
+                parts, size_bytes = [], 0
         digest.update(b"".join(parts))
     return digest.hexdigest()

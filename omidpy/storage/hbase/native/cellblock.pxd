@@ -9,6 +9,17 @@ cdef extern from "Python.h":
     void Py_INCREF(object)
     void PyTuple_SET_ITEM(object, Py_ssize_t, object)
 
+# From Python 3.14 on a tuple remembers its hash, and memory that is all zeros says that it is 0.
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define omidpy_is_unhashed(made) (((PyTupleObject *) (made))->ob_hash = -1)
+    #else
+    #define omidpy_is_unhashed(made) ((void) (made))
+    #endif
+    """
+    void omidpy_is_unhashed(object)
+
 ctypedef const unsigned char *Octets
 ctypedef unsigned char *Places
 
@@ -31,6 +42,7 @@ cdef inline object new_cell(
 ):
     cdef object cell = PyType_GenericAlloc(<PyTypeObject *> kind, 5)
     PyObject_GC_UnTrack(cell)
+    omidpy_is_unhashed(cell)
     Py_INCREF(row)
     PyTuple_SET_ITEM(cell, 0, row)
     Py_INCREF(family)
@@ -49,6 +61,7 @@ cdef inline object new_change(
 ):
     cdef object change = PyType_GenericAlloc(<PyTypeObject *> kind, 7)
     PyObject_GC_UnTrack(change)
+    omidpy_is_unhashed(change)
     Py_INCREF(row)
     PyTuple_SET_ITEM(change, 0, row)
     Py_INCREF(column)

@@ -205,7 +205,7 @@ class NativeClient:
         found: list[Found] = []
         for first in range(0, len(gets), GET_BATCH_ROWS):
             batch = gets[first : first + GET_BATCH_ROWS]
-            found += (one or Found([]) for one in self._batch(table, batch, 0, "get"))
+            found += self._batch(table, batch, 0, "get")
         return found
 
     def exists(self, table: str, get: Get) -> bool:
@@ -242,12 +242,12 @@ class NativeClient:
 
     def _batch(
         self, table: str, actions: Sequence[Action], durability: int, what: str
-    ) -> list[Found | None]:
+    ) -> list[Found]:
         """Do actions, and again those that failed for a while; return what was found."""
         going = self._begin(table, actions, range(len(actions)), durability)
         return self._end(table, going, durability, what)
 
-    def _end(self, table: str, going: _Going, durability: int, what: str) -> list[Found | None]:
+    def _end(self, table: str, going: _Going, durability: int, what: str) -> list[Found]:
         """Wait for actions, and do those again that failed for a while; return what was found."""
         actions = going.actions
         done: list[Found | None] = [None] * len(actions)
@@ -255,7 +255,9 @@ class NativeClient:
         while True:
             left, failures = self._answers(going, done)
             if not left:
-                return done
+                found = [one for one in done if one is not None]
+                assert len(found) == len(actions), "what has no answer was not done"
+                return found
             attempts = attempts or self.calls.attempts(what, table, is_repeatable=True)
             for failure in failures[1:]:
                 if failure.region is not None:
@@ -325,7 +327,7 @@ class NativeClient:
         alone: dict[ServerName, list[_Part]] = {}
         locate = self.calls.locations.locate
         region: Region | None = None
-        for index in left:
+        for place, index in enumerate(left):
             action = actions[index]
             try:
                 # Mostly they are in order, and many in one region.
@@ -335,7 +337,8 @@ class NativeClient:
                 failed.append(index)
                 failures.append(_Failure(error, None))
                 if isinstance(error, OmidError) or not self.calls.connections.has_answered:
-                    failed.extend(one for one in left if one > index)
+                    # By place: what failed before comes in the order of servers, not of numbers.
+                    failed.extend(left[place + 1 :])
                     break
                 continue
             if isinstance(action, RowChange) and action.puts and action.deletes:
@@ -400,6 +403,8 @@ def _take(
     if part.is_alone:
         if (fault := answer.first_fault) is not None:
             _fail((part,), fault, failed, failures)
+        else:
+            done[part.indexes[0]] = Found([])
         return
     for number, index in enumerate(part.indexes):
         found = answer.results.get(number)

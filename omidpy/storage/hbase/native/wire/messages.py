@@ -9,6 +9,7 @@ Source: `Client.proto` and `HBase.proto` of HBase 2.6.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeGuard
 
@@ -218,11 +219,13 @@ def multi_request(parts: Sequence[RegionAction], durability: int) -> tuple[bytes
         if is_atomic:
             put_bool(action, V2, value=True)
         elif _IS_COMPILED and are_puts(part.actions):
-            some, block = cellblock.encode_puts(part.actions, durability)
-            action += some
-            cells.append(block)
-            put_bytes(out, B1, action)
-            continue
+            # Kinds of bytes that are not quite bytes are written one by one.
+            with suppress(TypeError):
+                some, block = cellblock.encode_puts(part.actions, durability)
+                action += some
+                cells.append(block)
+                put_bytes(out, B1, action)
+                continue
         for index, one in enumerate(part.actions):
             if isinstance(one, Get):
                 row, selection, existence_only = one

@@ -143,6 +143,32 @@ def test_puts_are_encoded_as_one_by_one(
         assert messages.multi_request((RegionAction(region, changes),), durability) == expected
 
 
+class Kind(bytes):
+    """What callers may have in place of bytes, as NumPy's strings are."""
+
+
+@pytest.mark.parametrize("name", ["interpreted", "compiled"])
+def test_kinds_of_bytes_are_put_as_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code that takes bytes takes nothing else."""
+    region = Region("t", b"t,,1.", b"", b"", ServerName("h", 1))
+    monkeypatch.setattr(messages, "_IS_COMPILED", True)
+    monkeypatch.setattr(messages, "cellblock", form(name))
+    found, expected = (
+        messages.multi_request(
+            (RegionAction(region, [RowChange(b"r", [PutCell(b"f", kind(b"q"), 1, b"v")])] * 2),), 0
+        )
+        for kind in (Kind, bytes)
+    )
+    assert found == expected
+
+
+def test_cells_are_hashed_as_any_other(cellblock: Any) -> None:
+    """They are keys of dicts, beside those that were made elsewhere."""
+    block = cellblock.encode(b"r", b"f", b"q", 5, b"v")
+    ((cell,),) = cellblock.decode(block, 0, [1])
+    assert hash(cell) == hash(Cell(b"r", b"f", b"q", 5, b"v")) != 0
+
+
 def test_puts_that_no_cell_can_hold_are_refused(cellblock: Any) -> None:
     """Compiled, their lengths would be cut, and what follows them read as something else."""
     for row, family in ((b"r" * 2**16, b"f"), (b"r", b"f" * 256)):

@@ -16,7 +16,7 @@ from omidpy.storage.hbase.native.calling.steps import Step
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION, encode
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.connections import connection
-from omidpy.storage.hbase.native.faults import Unanswered
+from omidpy.storage.hbase.native.faults import NotSent, Unanswered
 from omidpy.storage.hbase.native.values import (
     Check,
     DeleteCell,
@@ -245,6 +245,44 @@ def test_an_answer_that_lacks_a_row_is_no_success(
 
     with pytest.raises(StorageUnavailable, match=f"127.0.0.1:{fake.port}.*lacks a part"):
         call()
+
+
+def test_what_cannot_be_located_again_is_not_taken_for_done(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of a batch comes in the order of servers, and none of it may be forgotten."""
+
+    def each(count: int) -> Reply:
+        return multi(*[{"resultOrException": [{"index": 0, "result": {}}]}] * count)
+
+    client, (even, odd) = opened(
+        scripted(fault("RegionTooBusyException"), each(3)), scripted(each(1), each(2))
+    )
+    calls = client.calls
+    located: list[bytes] = []
+    send = calls.send
+
+    def locate(table: str, row: bytes, *, until_s: float) -> Region:
+        del until_s
+        located.append(row)
+        if len(located) == 8:
+            raise StorageUnavailable("no server has the catalogue", retryable=True)
+        server = (odd if int(row) % 2 else even).server
+        return Region(table, b"t,%b,1.id." % row, row, b"%d" % (int(row) + 1), server)
+
+    def send_but_once(region: Region, *words: Any, **options: Any) -> Any:
+        if region.server == odd.server and len(located) == 6:
+            raise NotSent("the connection broke")
+        return send(region, *words, **options)
+
+    monkeypatch.setattr(calls.locations, "locate", locate)
+    monkeypatch.setattr(calls, "send", send_but_once)
+    calls.connections.note_answer()
+    client.mutate_many("t", [PUT._replace(row=b"%d" % number) for number in range(6)])
+    written = [call.body for fake in (even, odd) for call in fake.calls[-2:]]
+    for number in range(6):
+        assert any(b"t,%d,1." % number in body for body in written)
+    assert [b"t,%d,1." % number in even.calls[-1].body for number in range(6)] == [True, False] * 3
 
 
 def test_a_batch_goes_to_all_servers_before_one_answers(opened: Opened) -> None:
