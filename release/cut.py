@@ -32,6 +32,7 @@ SUMS: Final = "SHA256SUMS"
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _IN_CODE: Final = re.compile(r'^VERSION: Final = "([^"]+)"$', flags=re.MULTILINE)
+_OF_IMAGE: Final = re.compile(r'^ +newTag: "?([^"\s]+)"?$', flags=re.MULTILINE)
 
 Maker = Callable[[Path, Path, Sequence[str]], tuple[list[Path], Path]]
 """Builds and tries what a checkout has: takes it, the folder for both, and the Pythons."""
@@ -92,6 +93,12 @@ def obstacles(root: Path) -> Iterator[str]:
     code = (root / "omidpy" / "base" / "installation.py").read_text("utf-8")
     if (told := _IN_CODE.findall(code)) != [version]:
         yield f"pyproject.toml says {version}, and omidpy/base/installation.py {', '.join(told)}"
+    base = (root / "deploy" / "kubernetes" / "kustomization.yaml").read_text("utf-8")
+    if (told := _OF_IMAGE.findall(base)) != [version]:
+        yield (
+            f"pyproject.toml says {version}, and the image's newTag in "
+            f"deploy/kubernetes/kustomization.yaml {', '.join(told) or 'nothing'}"
+        )
     if changed := _git(root, "status", "--porcelain").splitlines():
         yield f"{len(changed)} files are not as they were committed: {changed[0][3:]}; commit them"
     if fragments := changelog.fragment_paths(root):
@@ -111,7 +118,7 @@ def obstacles(root: Path) -> Iterator[str]:
     }
     own = tuple(map(int, version.split(".")))
     if own in tagged:
-        yield f"{version} has a tag; write the next version into both files"
+        yield f"{version} has a tag; write the next version into its three files"
     elif tagged and max(tagged) > own:
         yield f"{version} is older than {tagged[max(tagged)]}, which has a tag"
 

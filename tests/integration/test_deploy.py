@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pytest
 
+from omidpy.base.installation import VERSION
 from omidpy.cli import main
 from tests.machines.containerfile import build
 from tests.machines.processes import tso_server
@@ -302,7 +303,7 @@ def test_kustomize_takes_the_base() -> None:
     kinds = sorted(one["kind"] for one in made)
     assert kinds == sorted([*(one["kind"] for one in manifests()), "ConfigMap"])
     text = done.stdout
-    assert "image: omidpy:0.1.0" in text
+    assert f"image: omidpy:{VERSION}" in text
     (name,) = re.findall(r"name: (omidpy-store-\w+)\n  namespace", text)
     assert text.count(name) == 3
 

@@ -139,11 +139,29 @@ def _replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
             f"pyproject.toml says {VERSION}, and .* 9.9.9",
         ),
         (
+            _replaced(
+                "deploy/kubernetes/kustomization.yaml",
+                f'newTag: "{VERSION}"',
+                'newTag: "9.9.9"',
+            ),
+            f"pyproject.toml says {VERSION}, and the image's newTag in .* 9.9.9",
+        ),
+        (
             _replaced("pyproject.toml", f'version = "{VERSION}"', 'version = "1.0rc1"'),
             "'1.0rc1' is no version of three numbers",
         ),
     ],
-    ids=["dirty", "fragment", "tagged", "older", "no chapter", "not first", "code", "version"],
+    ids=[
+        "dirty",
+        "fragment",
+        "tagged",
+        "older",
+        "no chapter",
+        "not first",
+        "code",
+        "image",
+        "version",
+    ],
 )
 def test_what_is_not_ready_is_refused_before_anything_is_built(
     clone: Path, tmp_path: Path, harm: Callable[[Path], None], message: str
