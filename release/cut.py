@@ -7,8 +7,9 @@ from its commit, fragments that no chapter of the change log has taken yet, a ve
 do not agree on, and one that has a tag or is not newer than all that have.  The tag comes last:
 what fails on the way leaves none.
 
-In the folder are then the wheels and the source distribution, `SHA256SUMS`, what a wheel brings
-along as a CycloneDX document, and the notes that the tag carries.
+In the folder are then the wheels and the source distribution, what `deploy` holds for those who
+have no clone, `SHA256SUMS`, what a wheel brings along as a CycloneDX document, and the notes that
+the tag carries.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +35,7 @@ SUMS: Final = "SHA256SUMS"
 
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _IN_CODE: Final = re.compile(r'^VERSION: Final = "([^"]+)"$', flags=re.MULTILINE)
+_OF_IMAGE: Final = re.compile(r'^ +newTag: "?([^"\s]+)"?$', flags=re.MULTILINE)
 
 Maker = Callable[[Path, Path, Sequence[str]], tuple[list[Path], Path]]
 """Builds and tries what a checkout has: takes it, the folder for both, and the Pythons."""
@@ -69,7 +73,9 @@ def cut(root: Path, output: Path, pythons: Sequence[str], make: Maker | None = N
     wheels, source = (make or dist.make)(root, output, pythons)
     parts = output / f"omidpy-{version}.cdx.json"
     describe(root, wheels[0], pythons[0], parts)
-    (output / SUMS).write_text(sums([*wheels, source, parts]), "utf-8")
+    deployed = output / f"{_folder_of_deploy(version)}.tar.gz"
+    pack_deploy(root, version, deployed)
+    (output / SUMS).write_text(sums([*wheels, source, deployed, parts]), "utf-8")
     notes = output / f"omidpy-{version}.md"
     notes.write_text(notes_of(root, version, wheels, source), "utf-8")
     tag = tag_of(version)
@@ -92,6 +98,12 @@ def obstacles(root: Path) -> Iterator[str]:
     code = (root / "omidpy" / "base" / "installation.py").read_text("utf-8")
     if (told := _IN_CODE.findall(code)) != [version]:
         yield f"pyproject.toml says {version}, and omidpy/base/installation.py {', '.join(told)}"
+    base = (root / "deploy" / "kubernetes" / "kustomization.yaml").read_text("utf-8")
+    if (told := _OF_IMAGE.findall(base)) != [version]:
+        yield (
+            f"pyproject.toml says {version}, and the image's newTag in "
+            f"deploy/kubernetes/kustomization.yaml {', '.join(told) or 'nothing'}"
+        )
     if changed := _git(root, "status", "--porcelain").splitlines():
         yield f"{len(changed)} files are not as they were committed: {changed[0][3:]}; commit them"
     if fragments := changelog.fragment_paths(root):
@@ -111,7 +123,7 @@ def obstacles(root: Path) -> Iterator[str]:
     }
     own = tuple(map(int, version.split(".")))
     if own in tagged:
-        yield f"{version} has a tag; write the next version into both files"
+        yield f"{version} has a tag; write the next version into its three files"
     elif tagged and max(tagged) > own:
         yield f"{version} is older than {tagged[max(tagged)]}, which has a tag"
 
@@ -136,6 +148,27 @@ def describe(root: Path, wheel: Path, python: str, path: Path) -> None:
         )
 
 
+def pack_deploy(root: Path, version: str, path: Path) -> None:
+    """Write an archive of what is committed in `deploy`, for those who have no clone.
+
+    Units of systemd are links into the package there, and files here.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tree, packed = Path(folder) / "tree", Path(folder) / "tree.tar"
+        _git(root, "archive", "--output", str(packed), "HEAD", "deploy", "tso/deploy")
+        shutil.unpack_archive(packed, tree, filter="data")
+        with tarfile.open(path, "w:gz", dereference=True) as archive:
+            archive.add(tree / "deploy", _folder_of_deploy(version), filter=_of_root)
+
+
+def _folder_of_deploy(version: str) -> str:
+    return f"omidpy-{version}-deploy"
+
+
+def _of_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    return member.replace(uid=0, gid=0, uname="root", gname="root", deep=False)
+
+
 def sums(paths: Sequence[Path]) -> str:
     """Return the digests of files as `sha256sum --check` reads them."""
     return "".join(
@@ -154,7 +187,9 @@ def notes_of(root: Path, version: str, wheels: Sequence[Path], source: Path) -> 
         f"{project['description']}.\n\n"
         f"{installs}\n"
         f"`{source.name}` is for other systems and Pythons from {project['requires-python'][2:]} "
-        f"on.\n`{SUMS}` has the digests, `omidpy-{version}.cdx.json` what the wheel brings along.\n"
+        f"on.\n`{_folder_of_deploy(version)}.tar.gz` has rules for Prometheus, dashboards for "
+        "Grafana, manifests for Kubernetes and units for systemd.\n"
+        f"`{SUMS}` has the digests, `omidpy-{version}.cdx.json` what the wheel brings along.\n"
         "Before an upgrade read `docs/guide/upgrading.md`.\n\n"
         f"{changelog.chapter(text, version)}\n"
     )

@@ -40,6 +40,10 @@ MATTERS: Final = (
     "deltalake",
     "confluent-kafka",
     "psycopg",
+    "gssapi",
+    "starlette",
+    "uvicorn",
+    "opentelemetry-api",
 )
 """Distributions whose behaviour reaches ours."""
 

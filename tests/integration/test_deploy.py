@@ -6,6 +6,7 @@ the schemas of Kubernetes, and what the Containerfile runs is run in an empty en
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 import pytest
 
+from omidpy.base.installation import VERSION
 from omidpy.cli import main
 from tests.machines.containerfile import build
 from tests.machines.processes import tso_server
@@ -301,7 +303,7 @@ def test_kustomize_takes_the_base() -> None:
     kinds = sorted(one["kind"] for one in made)
     assert kinds == sorted([*(one["kind"] for one in manifests()), "ConfigMap"])
     text = done.stdout
-    assert "image: omidpy:0.1.0" in text
+    assert f"image: omidpy:{VERSION}" in text
     (name,) = re.findall(r"name: (omidpy-store-\w+)\n  namespace", text)
     assert text.count(name) == 3
 
@@ -340,6 +342,48 @@ def test_two_oracles_stand_behind_the_lease() -> None:
     assert config.tls is not None
     assert config.tls.client_ca is not None
     assert not config.has_secure_metrics, "the kubelet shows no certificate"
+
+
+def on_the_page() -> list[list[str]]:
+    """Return the commands of kubectl that the guide prints, in their order."""
+    page = (ROOT / "docs" / "guide" / "deploy.md").read_text("utf-8").replace("\\\n", " ")
+    return [shlex.split(line)[1:] for line in re.findall(r"^\$ (kubectl .*)$", page, re.MULTILINE)]
+
+
+@pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="kubectl 1.22 or newer is not installed"
+)
+def test_the_guide_makes_each_secret_that_a_pod_mounts(tmp_path: Path) -> None:
+    """In a namespace that is there by then, with each file that a pod is told of."""
+    first, *secrets, last = on_the_page()
+    assert first == ["apply", "--filename", "deploy/kubernetes/namespace.yaml"]
+    assert last == ["apply", "--kustomize", "deploy/kubernetes"]
+    made = {}
+    for words in secrets:
+        for name in re.findall(r"=[\w.]+=(\S+)", " ".join(words)):
+            (tmp_path / name).touch()
+        done = subprocess.run(
+            ["kubectl", *words, "--dry-run=client", "--output=json"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        secret = json.loads(done.stdout)
+        assert secret["metadata"]["namespace"] == "omidpy"
+        assert secret["type"] == "kubernetes.io/tls"
+        made[secret["metadata"]["name"]] = set(secret["data"])
+    mounted = {
+        volume["secret"]["secretName"]: set(re.findall(r"/tls/([\w.]+)", str(pod_of(one))))
+        for one in manifests()
+        if one["kind"] in {"StatefulSet", "CronJob"}
+        for volume in pod_of(one)["volumes"]
+        if "secret" in volume
+    }
+    assert len(mounted) == 2
+    assert made == mounted
 
 
 def test_pods_may_do_little() -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -90,6 +91,27 @@ def test_a_release_is_tagged_with_its_notes_and_goes_nowhere(clone: Path, tmp_pa
     assert left.startswith(f"{VERSION} has a tag")
 
 
+def test_what_is_deployed_is_there_for_those_without_a_clone(clone: Path, tmp_path: Path) -> None:
+    """Each file of `deploy` as it is committed, units too, which are links in the clone."""
+    output, name = tmp_path / "dist", f"omidpy-{VERSION}-deploy"
+    cut.cut(clone, output, ["python"], makes)
+    with tarfile.open(output / f"{name}.tar.gz") as archive:
+        members = archive.getmembers()
+        assert all(one.isfile() or one.isdir() for one in members)
+        assert {(one.uid, one.gid) for one in members} == {(0, 0)}
+        archive.extractall(tmp_path, filter="data")
+    found = {
+        str(path.relative_to(tmp_path / name)): path.read_bytes()
+        for path in (tmp_path / name).rglob("*")
+        if path.is_file()
+    }
+    committed = git(clone, "ls-tree", "-r", "--name-only", "HEAD:deploy").splitlines()
+    assert {"systemd/tso-server.service", "prometheus/oracle.rules.yml"} <= set(committed)
+    assert found == {one: (clone / "deploy" / one).read_bytes() for one in committed}
+    assert f"  {name}.tar.gz\n" in (output / "SHA256SUMS").read_text()
+    assert f"`{name}.tar.gz` has rules" in (output / f"omidpy-{VERSION}.md").read_text()
+
+
 def _dirty(clone: Path) -> None:
     (clone / "README.md").write_text("x")
 
@@ -139,11 +161,29 @@ def _replaced(name: str, old: str, new: str) -> Callable[[Path], None]:
             f"pyproject.toml says {VERSION}, and .* 9.9.9",
         ),
         (
+            _replaced(
+                "deploy/kubernetes/kustomization.yaml",
+                f'newTag: "{VERSION}"',
+                'newTag: "9.9.9"',
+            ),
+            f"pyproject.toml says {VERSION}, and the image's newTag in .* 9.9.9",
+        ),
+        (
             _replaced("pyproject.toml", f'version = "{VERSION}"', 'version = "1.0rc1"'),
             "'1.0rc1' is no version of three numbers",
         ),
     ],
-    ids=["dirty", "fragment", "tagged", "older", "no chapter", "not first", "code", "version"],
+    ids=[
+        "dirty",
+        "fragment",
+        "tagged",
+        "older",
+        "no chapter",
+        "not first",
+        "code",
+        "image",
+        "version",
+    ],
 )
 def test_what_is_not_ready_is_refused_before_anything_is_built(
     clone: Path, tmp_path: Path, harm: Callable[[Path], None], message: str

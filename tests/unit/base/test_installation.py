@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from omidpy.base.installation import ABSENT, MATTERS, install_hint, versions, versions_text
+from tests.machines.documents import ROOT
 
 
 @pytest.fixture
@@ -77,6 +80,20 @@ def test_what_was_never_installed_is_named_by_its_folder(monkeypatch: pytest.Mon
     monkeypatch.setattr(metadata, "distribution", missing)
     folder = shlex.split(install_hint("zk"))[-1].removesuffix("[zk]")
     assert (Path(folder) / "pyproject.toml").is_file()
+
+
+def test_each_extra_has_a_package_that_matters() -> None:
+    """But for that of the examples, which reaches nothing of ours."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    forgotten = {
+        extra
+        for extra, wanted in extras.items()
+        if not {re.split(r"[\[>=]", one)[0] for one in wanted} & set(MATTERS)
+    }
+    assert forgotten == {"demo"}
+    assert {"starlette", "uvicorn"} <= set(MATTERS)
 
 
 def test_versions_name_what_is_absent() -> None:
