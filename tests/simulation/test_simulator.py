@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -18,6 +19,7 @@ from tests.machines.simulator.marks import UNREACHED, all_marks
 from tests.machines.simulator.network import Weather
 from tests.machines.simulator.plan import ALONE, CROWDED, FOCI, USUAL, Focus, drawn_plan
 from tests.machines.simulator.rare import MOST_SEEDS, SEEKING
+from tests.machines.simulator.runs import run_all
 from tests.machines.simulator.simulation import simulate
 from tests.machines.simulator.store import SharedStore, Stall
 from tests.machines.simulator.watch import Watch
@@ -40,7 +42,16 @@ RECORDED: Final = (
 NEW_COUNT: Final = 50
 NEW_WITH_CROWDS: Final = 20
 NEW_WITH_OTHERS: Final = 25
-NIGHTLY_COUNT: Final = 20_000
+NIGHTLY_COUNTS: Final = {
+    "alone": 20_000,
+    "crowded": 20_000,
+    "usual": 8_000,
+    "lame": 8_000,
+    "dark": 8_000,
+}
+"""By focus: together some 1,000 simulated hours, and some 8 of a processor."""
+WINDOW: Final = 1_000
+"""So many seeds are one test, which ends in time: a seed takes a second of a processor, or less."""
 
 REACHED_DAILY: Final = frozenset(
     {
@@ -119,12 +130,25 @@ def test_new_seeds_with_others_find_nothing() -> None:
         assert counts[f"{what} ended by StorageUnavailable"] > 0, what
 
 
+def _windows() -> Iterator[tuple[str, int]]:
+    """Yield which focus, and how many seeds of the night come before."""
+    for focus, count in NIGHTLY_COUNTS.items():
+        yield from ((focus, before) for before in range(0, count, WINDOW))
+
+
+def test_a_night_has_seeds_of_every_focus() -> None:
+    """Each of them once."""
+    assert NIGHTLY_COUNTS.keys() == FOCI.keys()
+    assert len(set(_windows())) * WINDOW == sum(NIGHTLY_COUNTS.values())
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("focus", FOCI)
-def test_many_new_seeds_find_nothing(focus: str) -> None:
-    """For some hours."""
-    first = _first_of_the_day(NIGHTLY_COUNT)
-    _run(range(first, first + NIGHTLY_COUNT), FOCI[focus])
+@pytest.mark.parametrize(("focus", "before"), list(_windows()))
+def test_many_new_seeds_find_nothing(focus: str, before: int) -> None:
+    """All of them together for some hours, on all cores."""
+    first = _first_of_the_day(NIGHTLY_COUNTS[focus]) + before
+    for ran in run_all(first, WINDOW, focus=focus):
+        assert not ran.failures, "\n".join(ran.texts)
 
 
 @pytest.mark.nightly

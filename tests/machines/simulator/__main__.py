@@ -10,25 +10,17 @@ make simulate FOCUS=crowded                # other worlds: see `plan.FOCI`
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 from tests.machines.simulator.marks import table_of
 from tests.machines.simulator.plan import FOCI
-from tests.machines.simulator.runs import Ran, run
+from tests.machines.simulator.runs import run_all
 from tests.machines.simulator.shrinking import shrink
-
-AT_ONCE = 50
-"""So many seeds are handed out together."""
 
 
 def main() -> int:
@@ -46,7 +38,13 @@ def main() -> int:
     failures: list[tuple[int, str]] = []
     began_s = time.monotonic()
     try:
-        for ran in _runs(chosen):
+        for ran in run_all(
+            chosen.first,
+            chosen.seeds,
+            focus=chosen.focus,
+            is_told=chosen.seeds == 1,
+            jobs=chosen.jobs,
+        ):
             counts += ran.counts
             marks += ran.marks
             failures += ran.failures
@@ -71,28 +69,6 @@ def main() -> int:
     if chosen.record is not None:
         record(chosen.record, counts)
     return 1 if failures else 0
-
-
-def _runs(chosen: argparse.Namespace) -> Iterator[Ran]:
-    """Run what was asked for, on as many cores as there are."""
-    one = partial(run, focus=chosen.focus, is_told=chosen.seeds == 1)
-    if 0 < chosen.seeds <= AT_ONCE or chosen.jobs == 1:
-        end = chosen.first + chosen.seeds if chosen.seeds else sys.maxsize
-        for first in itertools.count(chosen.first, AT_ONCE):
-            if first >= end:
-                return
-            yield one(range(first, min(first + AT_ONCE, end)))
-    rounds = itertools.count() if chosen.seeds == 0 else range(-(-chosen.seeds // AT_ONCE))
-    end = chosen.first + chosen.seeds if chosen.seeds else sys.maxsize
-    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn")) as pool:
-        waiting = []
-        for number in rounds:
-            first = chosen.first + number * AT_ONCE
-            waiting.append(pool.submit(one, range(first, min(first + AT_ONCE, end))))
-            if len(waiting) >= 2 * chosen.jobs:
-                yield waiting.pop(0).result()
-        for future in waiting:
-            yield future.result()
 
 
 def record(path: Path, counts: Counter[str]) -> None:
