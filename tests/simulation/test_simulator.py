@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -15,11 +16,13 @@ import pytest
 from omidpy.base import pauses
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
+from tests.machines.simulator import __main__ as simulator
+from tests.machines.simulator import runs
 from tests.machines.simulator.marks import UNREACHED, all_marks
 from tests.machines.simulator.network import Weather
 from tests.machines.simulator.plan import ALONE, CROWDED, FOCI, USUAL, Focus, drawn_plan
 from tests.machines.simulator.rare import MOST_SEEDS, SEEKING
-from tests.machines.simulator.runs import run_all
+from tests.machines.simulator.runs import Ran, run_all
 from tests.machines.simulator.simulation import simulate
 from tests.machines.simulator.store import SharedStore, Stall
 from tests.machines.simulator.watch import Watch
@@ -178,6 +181,33 @@ def test_a_rare_mark_is_reached_where_it_is_sought(mark: str) -> None:
         if mark in report.reached:
             return
     pytest.fail(f"no seed from {first} on has reached it")
+
+
+def test_seeds_that_find_something_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where whoever looks at them comes long after the run, or it is interrupted."""
+    path = tmp_path / "build" / "simulated.txt"
+    path.parent.mkdir()
+    path.write_text("3 usual I2: of another day\n", "utf-8")
+
+    def run(seeds: range, *, focus: str, is_told: bool) -> Ran:
+        del focus, is_told
+        if seeds[0] > 50:
+            raise KeyboardInterrupt
+        failures = [(seed, "I1: of two\nlines") for seed in seeds if seed in {7, 8}]
+        return Ran(Counter(seeds=len(seeds)), Counter(), failures, [])
+
+    monkeypatch.setattr(runs, "run", run)
+    arguments = ["--seeds", "0", "--first", "1", "--jobs", "1", "--focus", "alone"]
+    monkeypatch.setattr(sys, "argv", ["simulator", *arguments, "--keep", str(path)])
+    assert simulator.main() == 1
+    assert path.read_text("utf-8").splitlines() == [
+        "3 usual I2: of another day",
+        "7 alone I1: of two lines",
+        "8 alone I1: of two lines",
+    ]
+    assert str(path) in capsys.readouterr().out
 
 
 def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> None:

@@ -15,12 +15,17 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from tests.machines.simulator.marks import table_of
+from tests.machines.simulator.marks import ROOT, table_of
 from tests.machines.simulator.plan import FOCI
 from tests.machines.simulator.runs import run_all
 from tests.machines.simulator.shrinking import shrink
+
+KEPT: Final = ROOT / "build" / "simulated.txt"
+"""Where seeds that found something are kept, also of a run that is interrupted."""
 
 
 def main() -> int:
@@ -31,6 +36,7 @@ def main() -> int:
     parser.add_argument("--focus", choices=FOCI, default="usual")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--shrink", action="store_true", help="of each seed that finds something")
+    parser.add_argument("--keep", type=Path, default=KEPT, help="add what was found to this file")
     parser.add_argument("--record", type=Path, help="add what was done to this file")
     chosen = parser.parse_args()
     counts: Counter[str] = Counter()
@@ -48,6 +54,7 @@ def main() -> int:
             counts += ran.counts
             marks += ran.marks
             failures += ran.failures
+            keep(chosen.keep, ran.failures, focus=chosen.focus)
             for text in ran.texts:
                 print(text, flush=True)
             for seed, _ in ran.failures if chosen.shrink else ():
@@ -66,9 +73,21 @@ def main() -> int:
     )
     for seed, finding in failures:
         print(f"seed {seed} found {finding}")
+    if failures:
+        print(f"kept in {chosen.keep}")
     if chosen.record is not None:
         record(chosen.record, counts)
     return 1 if failures else 0
+
+
+def keep(path: Path, failures: Sequence[tuple[int, str]], *, focus: str) -> None:
+    """Add a line for each seed that found something: seed, focus and finding."""
+    if failures:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(
+                f"{seed} {focus} {' '.join(found.split())}\n" for seed, found in failures
+            )
 
 
 def record(path: Path, counts: Counter[str]) -> None:
