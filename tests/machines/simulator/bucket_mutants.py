@@ -83,6 +83,14 @@ KEEPING: Final = EXPORTING._replace(
 )
 """Queues that get other buckets all the time."""
 
+FAILING: Final = KEEPING._replace(
+    keepers=(2,),
+    leases_s=(3.0,),
+    keeper_verbs=(("rebucket", "rebucket", "fail"),),
+    keeper_stalls=(Stall(0.5, 10.0, "create_table"),),
+)
+"""Two operators: one of them stands still right before the next table, and is failed meanwhile."""
+
 LEAVING: Final = KEEPING._replace(keeper_stalls=(Stall(0.8, 6.0, "drop_table"),))
 """With a while between the last that is exported of the old buckets, and their end."""
 

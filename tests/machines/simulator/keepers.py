@@ -20,7 +20,8 @@ from unittest import mock
 
 from omidpy.errors import OmidError
 from omidpy.fate import Fate, TableFateStore
-from omidpy.fate.operation import FateId, Operation
+from omidpy.fate.admin import Admin
+from omidpy.fate.operation import FateId, Operation, parse_id
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue.entries.state import Places
@@ -41,7 +42,7 @@ ROUNDS: Final = 60
 
 
 KEEPERS_VERBS: Final = ("rebucket", "rebucket", "retry", "retry", "drop")
-"""What they do, some of it more often."""
+"""What they do, some of it more often; where it is asked for, they `fail` operations, too."""
 
 
 class KeeperHabits(NamedTuple):
@@ -104,6 +105,8 @@ class Keeper:
             try:
                 if verb == "rebucket":
                     self._rebucket(tm, dice.choice(BUCKETS))
+                elif verb == "fail":
+                    self._fail(tm)
                 else:
                     self._letters(tm, verb, dice)
             except OmidError as error:
@@ -156,6 +159,26 @@ class Keeper:
             fate.close()
         if isinstance(found, Operation) and found.is_finished:
             self._world.counts[f"rebucketings that ended as {found.status}"] += 1
+
+    def _fail(self, tm: TransactionManager) -> None:
+        """Turn round whatever gives the queue other buckets, as `omidpy fate fail` does."""
+        successor = ExportQueue.open(tm, QUEUE)._find().successor
+        if successor is None:
+            return
+        operation = parse_id(successor.operation)
+        fate = executor(self._world, tm, self._process, self._lease_s)
+        admin = Admin(
+            fate.store,
+            wait_s=PATIENCE_S,
+            clock=self._process.clock,
+            sleep=self._world.program.sleep,
+        )
+        try:
+            told = admin.fail(operation)
+            self._world.counts[f"keepers failed an operation: {told.outcome.value}"] += 1
+            self._run(fate, lambda: self._is_over(fate, operation))
+        finally:
+            fate.close()
 
     @staticmethod
     def _is_over(fate: Fate, operation: FateId) -> bool:
