@@ -52,7 +52,7 @@ NIGHTLY_COUNTS: Final = {
     "lame": 8_000,
     "dark": 8_000,
 }
-"""By focus: together some 1,000 simulated hours, and some 8 of a processor."""
+"""By focus: together some 1,000 simulated hours, and some 7 of a processor."""
 WINDOW: Final = 1_000
 """So many seeds are one test, which ends in time: a seed takes a second of a processor, or less."""
 
