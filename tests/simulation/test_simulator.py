@@ -6,7 +6,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -14,10 +16,13 @@ import pytest
 from omidpy.base import pauses
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
-from tests.machines.simulator.marks import UNREACHED, all_marks
+from tests.machines.simulator import __main__ as simulator
+from tests.machines.simulator import runs
+from tests.machines.simulator.marks import all_marks
 from tests.machines.simulator.network import Weather
 from tests.machines.simulator.plan import ALONE, CROWDED, FOCI, USUAL, Focus, drawn_plan
 from tests.machines.simulator.rare import MOST_SEEDS, SEEKING
+from tests.machines.simulator.runs import Ran, run_all
 from tests.machines.simulator.simulation import simulate
 from tests.machines.simulator.store import SharedStore, Stall
 from tests.machines.simulator.watch import Watch
@@ -40,7 +45,16 @@ RECORDED: Final = (
 NEW_COUNT: Final = 50
 NEW_WITH_CROWDS: Final = 20
 NEW_WITH_OTHERS: Final = 25
-NIGHTLY_COUNT: Final = 20_000
+NIGHTLY_COUNTS: Final = {
+    "alone": 20_000,
+    "crowded": 20_000,
+    "usual": 8_000,
+    "lame": 8_000,
+    "dark": 8_000,
+}
+"""By focus: together some 1,000 simulated hours, and some 7 of a processor."""
+WINDOW: Final = 1_000
+"""So many seeds are one test, which ends in time: a seed takes a second of a processor, or less."""
 
 REACHED_DAILY: Final = frozenset(
     {
@@ -119,18 +133,31 @@ def test_new_seeds_with_others_find_nothing() -> None:
         assert counts[f"{what} ended by StorageUnavailable"] > 0, what
 
 
+def _windows() -> Iterator[tuple[str, int]]:
+    """Yield which focus, and how many seeds of the night come before."""
+    for focus, count in NIGHTLY_COUNTS.items():
+        yield from ((focus, before) for before in range(0, count, WINDOW))
+
+
+def test_a_night_has_seeds_of_every_focus() -> None:
+    """Each of them once."""
+    assert NIGHTLY_COUNTS.keys() == FOCI.keys()
+    assert len(set(_windows())) * WINDOW == sum(NIGHTLY_COUNTS.values())
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("focus", FOCI)
-def test_many_new_seeds_find_nothing(focus: str) -> None:
-    """For some hours."""
-    first = _first_of_the_day(NIGHTLY_COUNT)
-    _run(range(first, first + NIGHTLY_COUNT), FOCI[focus])
+@pytest.mark.parametrize(("focus", "before"), list(_windows()))
+def test_many_new_seeds_find_nothing(focus: str, before: int) -> None:
+    """All of them together for some hours, on all cores."""
+    first = _first_of_the_day(NIGHTLY_COUNTS[focus]) + before
+    for ran in run_all(first, WINDOW, focus=focus):
+        assert not ran.failures, "\n".join(ran.texts)
 
 
 @pytest.mark.nightly
 def test_every_mark_is_reached() -> None:
     """A branch that no seed takes is tested by none of them."""
-    missing = {mark.name for mark in all_marks()} - set(SEEKING) - UNREACHED
+    missing = {mark.name for mark in all_marks()} - set(SEEKING)
     first = _first_of_the_day(MOST_FOR_MARKS)
     for seed in range(first, first + MOST_FOR_MARKS):
         for focus in FOCI.values():
@@ -154,6 +181,33 @@ def test_a_rare_mark_is_reached_where_it_is_sought(mark: str) -> None:
         if mark in report.reached:
             return
     pytest.fail(f"no seed from {first} on has reached it")
+
+
+def test_seeds_that_find_something_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where whoever looks at them comes long after the run, or it is interrupted."""
+    path = tmp_path / "build" / "simulated.txt"
+    path.parent.mkdir()
+    path.write_text("3 usual I2: of another day\n", "utf-8")
+
+    def run(seeds: range, *, focus: str, is_told: bool) -> Ran:
+        del focus, is_told
+        if seeds[0] > 50:
+            raise KeyboardInterrupt
+        failures = [(seed, "I1: of two\nlines") for seed in seeds if seed in {7, 8}]
+        return Ran(Counter(seeds=len(seeds)), Counter(), failures, [])
+
+    monkeypatch.setattr(runs, "run", run)
+    arguments = ["--seeds", "0", "--first", "1", "--jobs", "1", "--focus", "alone"]
+    monkeypatch.setattr(sys, "argv", ["simulator", *arguments, "--keep", str(path)])
+    assert simulator.main() == 1
+    assert path.read_text("utf-8").splitlines() == [
+        "3 usual I2: of another day",
+        "7 alone I1: of two lines",
+        "8 alone I1: of two lines",
+    ]
+    assert str(path) in capsys.readouterr().out
 
 
 def test_a_paused_process_finds_everything_in_the_order_in_which_it_came() -> None:

@@ -10,25 +10,22 @@ make simulate FOCUS=crowded                # other worlds: see `plan.FOCI`
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from tests.machines.simulator.marks import table_of
+from tests.machines.simulator.marks import ROOT, table_of
 from tests.machines.simulator.plan import FOCI
-from tests.machines.simulator.runs import Ran, run
+from tests.machines.simulator.runs import run_all
 from tests.machines.simulator.shrinking import shrink
 
-AT_ONCE = 50
-"""So many seeds are handed out together."""
+KEPT: Final = ROOT / "build" / "simulated.txt"
+"""Where seeds that found something are kept, also of a run that is interrupted."""
 
 
 def main() -> int:
@@ -39,6 +36,7 @@ def main() -> int:
     parser.add_argument("--focus", choices=FOCI, default="usual")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--shrink", action="store_true", help="of each seed that finds something")
+    parser.add_argument("--keep", type=Path, default=KEPT, help="add what was found to this file")
     parser.add_argument("--record", type=Path, help="add what was done to this file")
     chosen = parser.parse_args()
     counts: Counter[str] = Counter()
@@ -46,10 +44,17 @@ def main() -> int:
     failures: list[tuple[int, str]] = []
     began_s = time.monotonic()
     try:
-        for ran in _runs(chosen):
+        for ran in run_all(
+            chosen.first,
+            chosen.seeds,
+            focus=chosen.focus,
+            is_told=chosen.seeds == 1,
+            jobs=chosen.jobs,
+        ):
             counts += ran.counts
             marks += ran.marks
             failures += ran.failures
+            keep(chosen.keep, ran.failures, focus=chosen.focus)
             for text in ran.texts:
                 print(text, flush=True)
             for seed, _ in ran.failures if chosen.shrink else ():
@@ -68,31 +73,21 @@ def main() -> int:
     )
     for seed, finding in failures:
         print(f"seed {seed} found {finding}")
+    if failures:
+        print(f"kept in {chosen.keep}")
     if chosen.record is not None:
         record(chosen.record, counts)
     return 1 if failures else 0
 
 
-def _runs(chosen: argparse.Namespace) -> Iterator[Ran]:
-    """Run what was asked for, on as many cores as there are."""
-    one = partial(run, focus=chosen.focus, is_told=chosen.seeds == 1)
-    if 0 < chosen.seeds <= AT_ONCE or chosen.jobs == 1:
-        end = chosen.first + chosen.seeds if chosen.seeds else sys.maxsize
-        for first in itertools.count(chosen.first, AT_ONCE):
-            if first >= end:
-                return
-            yield one(range(first, min(first + AT_ONCE, end)))
-    rounds = itertools.count() if chosen.seeds == 0 else range(-(-chosen.seeds // AT_ONCE))
-    end = chosen.first + chosen.seeds if chosen.seeds else sys.maxsize
-    with ProcessPoolExecutor(chosen.jobs, mp_context=get_context("spawn")) as pool:
-        waiting = []
-        for number in rounds:
-            first = chosen.first + number * AT_ONCE
-            waiting.append(pool.submit(one, range(first, min(first + AT_ONCE, end))))
-            if len(waiting) >= 2 * chosen.jobs:
-                yield waiting.pop(0).result()
-        for future in waiting:
-            yield future.result()
+def keep(path: Path, failures: Sequence[tuple[int, str]], *, focus: str) -> None:
+    """Add a line for each seed that found something: seed, focus and finding."""
+    if failures:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(
+                f"{seed} {focus} {' '.join(found.split())}\n" for seed, found in failures
+            )
 
 
 def record(path: Path, counts: Counter[str]) -> None:

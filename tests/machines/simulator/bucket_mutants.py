@@ -11,7 +11,7 @@ from omidpy.recipes.export_queue.queue import ExportQueue as Queue
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from omidpy.recipes.export_queue.upkeep.handover import begin_epochs
 from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
-from omidpy.recipes.export_queue.upkeep.rebucketing import Drain, Settle, Sweep, Switch
+from omidpy.recipes.export_queue.upkeep.rebucketing import Drain, Prepare, Settle, Sweep, Switch
 from tests.machines.simulator.export_mutants import EXPORTING
 from tests.machines.simulator.plan import USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
@@ -83,6 +83,14 @@ KEEPING: Final = EXPORTING._replace(
 )
 """Queues that get other buckets all the time."""
 
+FAILING: Final = KEEPING._replace(
+    keepers=(2,),
+    leases_s=(3.0,),
+    keeper_verbs=(("rebucket", "rebucket", "fail"),),
+    keeper_stalls=(Stall(0.5, 10.0, "create_table"),),
+)
+"""Two operators: one of them stands still right before the next table, and is failed meanwhile."""
+
 LEAVING: Final = KEEPING._replace(keeper_stalls=(Stall(0.8, 6.0, "drop_table"),))
 """With a while between the last that is exported of the old buckets, and their end."""
 
@@ -123,6 +131,7 @@ BUCKET_MUTANTS: Final[dict[str, Mutant]] = {
         _patched(Definition, "of_adders", adds_to_the_old), "E1", LEAVING
     ),
     "poison alone set aside": Mutant(_patched(Queue, "runner", skips_poison), "E2", POISONED),
+    "table of nobody kept": Mutant(_patched(Prepare, "_is_named", lambda *_: True), "E5", FAILING),
     "given up with what waits": Mutant(
         _patched(DeadLetters, "_poison", gives_all_up), "E1", POISONED
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -13,6 +14,7 @@ from omidpy.committers.heads import head as heads
 from omidpy.committers.heads.head import Head, head_key
 from omidpy.committers.heads.standing import Standing
 from omidpy.committers.objects import store as stores
+from omidpy.committers.objects.answers import Conflicting
 from omidpy.committers.publishing import awakening, completing, ending, lateness
 from omidpy.committers.s3 import S3Committer
 from omidpy.errors import CommitterError
@@ -144,6 +146,14 @@ def discards_the_unknown(self: Callbacks, callback: Any) -> None:
     self.before_commit(callback, 0)
 
 
+def takes_a_refusal_for_an_answer(send: Callable[[], Any]) -> Any:
+    """Go on after a 409 as if the request had been carried out."""
+    try:
+        return send()
+    except Conflicting:
+        return {"ETag": '"tag"'}
+
+
 COMMITTING: Final = ALONE._replace(
     calm_share=1.0,
     pauses_s=(5.0,),
@@ -187,6 +197,17 @@ SILENT: Final = COMMITTING._replace(
     inline_shares=(1.0,),
 )
 """Requests that have no answers."""
+
+REFUSED: Final = COMMITTING._replace(
+    calm_share=0.0,
+    fault_counts=(0,),
+    objects_lost=(0.0,),
+    objects_late=(0.0,),
+    objects_unheard=(0.0,),
+    objects_busy=(0.0,),
+    objects_conflicting=(0.1,),
+)
+"""Requests that are answered 409."""
 
 PUBLISHING: Final = COMMITTING._replace(publish_shares=(1.0,), job_pauses_s=(0.5,))
 """Files of transactions."""
@@ -298,6 +319,11 @@ COMMITTER_MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "files removed as it commits": Mutant(
         _patched(Callbacks, "after_rollback", discards_the_unknown), "P1|P4", PUBLISHING
+    ),
+    "409 taken for done": Mutant(
+        _patched(stores, "again_after_conflicts", takes_a_refusal_for_an_answer),
+        "C4|C12",
+        REFUSED,
     ),
 }
 """By name."""

@@ -8,6 +8,7 @@ behind them: keepers let them be tried again, with or without the receiver mende
 Whatever comes of it, E1 and E2 hold (`exporters.py`), but for poison that was given up, and
 
     E4  in the end no operation is left half done, and nothing in the queue
+    E5  where nobody crashed and no call was lost, no table is left but the one that is exported
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from unittest import mock
 
 from omidpy.errors import OmidError
 from omidpy.fate import Fate, TableFateStore
-from omidpy.fate.operation import FateId, Operation
+from omidpy.fate.admin import Admin
+from omidpy.fate.operation import FateId, Operation, parse_id
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
-from omidpy.recipes.export_queue.entries.state import Places
+from omidpy.recipes.export_queue.entries.state import Places, table_name
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from omidpy.recipes.export_queue.upkeep.finishing import Finisher
 from omidpy.recipes.export_queue.upkeep.rebucketing import KIND, RebucketTools
@@ -41,7 +43,7 @@ ROUNDS: Final = 60
 
 
 KEEPERS_VERBS: Final = ("rebucket", "rebucket", "retry", "retry", "drop")
-"""What they do, some of it more often."""
+"""What they do, some of it more often; where it is asked for, they `fail` operations, too."""
 
 
 class KeeperHabits(NamedTuple):
@@ -86,7 +88,10 @@ class Keeper:
         habits: KeeperHabits,
         make: Callable[[], TransactionManager],
         found: Callable[[str], object],
+        *,
+        has_no_faults: bool,
     ) -> None:
+        self._has_no_faults = has_no_faults
         self._world = world
         self._process = process
         self._receiver = receiver
@@ -104,6 +109,8 @@ class Keeper:
             try:
                 if verb == "rebucket":
                     self._rebucket(tm, dice.choice(BUCKETS))
+                elif verb == "fail":
+                    self._fail(tm)
                 else:
                     self._letters(tm, verb, dice)
             except OmidError as error:
@@ -127,9 +134,21 @@ class Keeper:
             counts = queue.lag().entries, len(list(queue.dead_letters()))
             left = "" if known.successor is None and not any(counts) else f"{known}, {counts}"
             if not left:
+                self._look_at_tables(tm, known.number)
                 return
             self._world.program.sleep(1.0)
         self._found(f"E4: this is left in the end: {left}")
+
+    def _look_at_tables(self, tm: TransactionManager, number: int) -> None:
+        """See that no table is there but the one that is exported."""
+        if not self._has_no_faults:
+            return  # what stopped before it has removed its own leaves it
+        own = tm.session.catalog.full_name(table_name(QUEUE, number))
+        first = tm.session.catalog.full_name(table_name(QUEUE, 1))
+        names = (one.name for one in tm.store.tables())
+        others = [one for one in names if one.startswith(first) and one != own]
+        if others:
+            self._found(f"E5: {own} is exported, and beside it there are {others}")
 
     def _made(self) -> TransactionManager:
         tm = self._make()
@@ -156,6 +175,26 @@ class Keeper:
             fate.close()
         if isinstance(found, Operation) and found.is_finished:
             self._world.counts[f"rebucketings that ended as {found.status}"] += 1
+
+    def _fail(self, tm: TransactionManager) -> None:
+        """Turn round whatever gives the queue other buckets, as `omidpy fate fail` does."""
+        successor = ExportQueue.open(tm, QUEUE)._find().successor
+        if successor is None:
+            return
+        operation = parse_id(successor.operation)
+        fate = executor(self._world, tm, self._process, self._lease_s)
+        admin = Admin(
+            fate.store,
+            wait_s=PATIENCE_S,
+            clock=self._process.clock,
+            sleep=self._world.program.sleep,
+        )
+        try:
+            told = admin.fail(operation)
+            self._world.counts[f"keepers failed an operation: {told.outcome.value}"] += 1
+            self._run(fate, lambda: self._is_over(fate, operation))
+        finally:
+            fate.close()
 
     @staticmethod
     def _is_over(fate: Fate, operation: FateId) -> bool:

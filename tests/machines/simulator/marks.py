@@ -20,16 +20,6 @@ COMPILED: Final = (
 """Where none may be: it would cost something there."""
 
 
-UNREACHED: Final = frozenset(
-    {
-        "export.buckets_of_another",
-        "export.table_of_nobody",
-        "export.waits_again",
-    }
-)
-"""What no seed has reached yet: it is tested elsewhere, and nothing is proven of it here."""
-
-
 class Mark(NamedTuple):
     """One branch that says when it was taken."""
 

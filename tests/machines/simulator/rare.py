@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tests.machines.simulator.bucket_mutants import FAILING, POISONED
 from tests.machines.simulator.compaction_mutants import COMPACTING
 from tests.machines.simulator.mutants import STALLED
 from tests.machines.simulator.plan import Focus
@@ -51,6 +52,15 @@ SEEKING: Final[Mapping[str, Focus]] = {
         operator_stalls=(Stall(),),
         verbs=(("put", "put", "put", "create", "truncate", "truncate"),),
         compactor_stalls=(Stall(0.6, 10.0, "schema x"),),
+    ),
+    "export.buckets_of_another": FAILING,
+    "export.table_of_nobody": FAILING,
+    "export.waits_again": POISONED._replace(
+        keepers=(2,),
+        keeper_verbs=(("rebucket", "retry", "retry"),),
+        keeper_pauses_s=(0.1,),
+        keeper_stalls=(Stall(0.05, 4.0),),
+        poison_shares=(0.4,),
     ),
 }
 """By mark."""

@@ -562,6 +562,7 @@ class Simulation:
             self._others.keeper_habits,
             lambda: self._client(process).tm,
             self._watch.found,
+            has_no_faults=not self._plan.faults and self._plan.chances == Chances(),
         )
 
     def _operator(self, process: Process) -> Operator:
