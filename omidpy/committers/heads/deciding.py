@@ -58,6 +58,10 @@ class Decided(CommitterError):
     """What was; None if it was forgotten."""
 
 
+class Forgotten(Decided):
+    """The run has ended, and nobody remembers how."""
+
+
 class Foreign(CommitterError):
     """The job can never be committed."""
 
@@ -116,12 +120,13 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
             raise _otherwise(plan, found)
         if plan.created_ms <= seen.head.forgotten_ms:
             reached("committers.asked_for_its_plan", "C11")
-            _check_plan(store, plan)
+            _check_plan(store, plan, seen.head)
         if outcome == "committed":
             plan = _checked(store, plan, seen)
         made = seen.head.with_entry(plan.job_id, plan.run, outcome, plan.created_ms, plan.replaces)
-        if len(made.entries) > heads.MOST:
-            made = made.without_old(set(planned_jobs(store, plan.folder)))
+        now_ms = int(time.time() * 1000)
+        if made.is_full(now_ms):
+            made = made.without_old(set(planned_jobs(store, plan.folder)), now_ms)
         unnamed: frozenset[str] = frozenset()
         if outcome == "committed":
             made, unnamed = listing.added(store, plan.folder, made, listing.change_of(plan))
@@ -171,21 +176,26 @@ def _otherwise(plan: Plan, found: Entry) -> Decided:
     return error
 
 
-def _check_plan(store: ObjectStore, plan: Plan) -> None:
-    """Refuse a run that may have been decided and forgotten: then its plan is gone (C11).
+def _check_plan(store: ObjectStore, plan: Plan, head: Head) -> None:
+    """Refuse a run that may have been decided and forgotten: then its plan is gone, or was (C11).
 
     It is looked at between the read of the head and its replacement, so that a job that decides
-    meanwhile makes the replacement fail.
+    meanwhile makes the replacement fail.  A plan that was not there when its time was forgotten is
+    that of a run that had ended: it came late, or a second time.
     """
+    ended = Forgotten(
+        f"job {plan.job_id} was ended by another process, long ago; `omidpy committers verify "
+        f"{plan.folder.url}` shows what is there"
+    )
     try:
         data, _ = store.get(plan.folder.bucket, plan.folder.plan_key(plan.job_id))
     except Gone as error:
-        raise Decided(
-            f"job {plan.job_id} was ended by another process, long ago; `omidpy committers verify "
-            f"{plan.folder.url}` shows what is there"
-        ) from error
+        raise ended from error
     if plans.decode(data, plan.address).run != plan.run:
         raise Decided(f"another run of job {plan.job_id} has begun to commit")
+    if head.has_forgotten(plan.job_id, plan.created_ms):
+        reached("committers.came_when_forgotten", "C11")
+        raise ended
 
 
 # -- who was before --------------------------------------------------------------------------------

@@ -384,6 +384,7 @@ class Simulation:
         habits = self._others.commit_habits
         patches.append(Patch(heads, "KEPT", habits.kept))
         patches.append(Patch(heads, "MOST", 2 * habits.kept))
+        patches.append(Patch(heads, "YOUNG_MS", 0))
         patches.append(Patch(listing, "INLINE_BYTES", habits.list_bytes))
         return patches
 

@@ -27,7 +27,7 @@ from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 from omidpy.storage.memory import MemoryStore
 from tests.machines.s3.crashing import Death, Died
-from tests.machines.s3.fake import Objects
+from tests.machines.s3.fake import FakeStore, Objects
 from tests.machines.s3.jobs import (
     OUT,
     before_put,
@@ -502,6 +502,7 @@ def test_outcomes_are_forgotten_once_their_plans_are_gone(
     """The head does not grow; of a job that has a plan its outcome is kept (C11)."""
     monkeypatch.setattr(heads, "KEPT", 2)
     monkeypatch.setattr(heads, "MOST", 4)
+    monkeypatch.setattr(heads, "YOUNG_MS", 0)
     first = begun("first")
     before_put(first, "_SUCCESS", _die)
     with pytest.raises(Died):
@@ -522,7 +523,7 @@ def test_a_word_about_a_run_that_nobody_knows_is_not_forgotten() -> None:
     head = Head().with_entry("job_00001", "", "rolled back", 7)
     for at in range(heads.MOST):
         head = head.with_entry(f"job_1{at:04}", "one", "committed", at)
-    found = head.without_old(())
+    found = head.without_old((), heads.YOUNG_MS + heads.MOST)
     assert (len(found.entries), found.forgotten_ms) == (heads.KEPT + 1, heads.MOST - heads.KEPT - 1)
     assert found.of("job_00001", "any", 7) is not None
     assert found.of("job_00001", "any", 8) is None
@@ -540,6 +541,200 @@ def test_a_run_that_may_be_forgotten_is_asked_for_its_plan(store: ObjectStore) -
     ending.begin(store, replace(plan, job_id="job_00002"))
     deciding.commit(store, replace(plan, job_id="job_00002"))
     assert looking.read(store, OUT).head.epoch == 5
+
+
+# -- a plan that comes when its run is forgotten ---------------------------------------------------
+
+FORGOTTEN = [
+    ("append", "roll back", False),
+    ("append", "resume", False),
+    ("replace", "resume", False),
+    ("replace", "resume", True),
+    ("append", "resume", True),
+]
+
+
+@pytest.fixture
+def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let heads remember few runs, and forget young ones, too."""
+    monkeypatch.setattr(heads, "KEPT", 3)
+    monkeypatch.setattr(heads, "MOST", 6)
+    monkeypatch.setattr(heads, "YOUNG_MS", 0)
+
+
+@pytest.mark.usefixtures("forgets")
+@pytest.mark.parametrize(("conflict", "how", "is_replaced"), FORGOTTEN)
+def test_a_plan_that_comes_when_its_run_is_forgotten_changes_nothing(
+    conflict: str, how: str, *, is_replaced: bool
+) -> None:
+    """Files were removed that the head listed, or all jobs since were replaced by it (C11)."""
+    objects = Objects()
+    begun_in(objects, "zero").commit()
+    job = begun_in(objects, "early", conflict=conflict)
+    key, kept = OUT.plan_key(job.id), list[Any]()
+
+    def keep(_: int, __: str) -> None:
+        if key in objects.objects and not kept:
+            kept.append(objects.objects[key])
+
+    objects_of(job).at_request = keep
+    job.commit()
+    come_others(objects, is_replaced=is_replaced)
+    assert not looking.read(objects.store(), OUT).head.is_committed(job.id)
+    before = contents(objects)
+    for _ in range(2):
+        objects.objects[key] = kept[0]
+        store = objects.store()
+        plan, etag = ending.load(store, f"s3://lake/{key}", "lake", key)
+        with pytest.raises(CommitterError, match="ended by another process, long ago"):
+            end(store, plan, etag, how)
+        assert contents(objects) == before
+        assert key not in objects.objects
+        come_others(objects)
+        before = contents(objects)
+
+
+@pytest.mark.usefixtures("forgets")
+@pytest.mark.parametrize(("conflict", "is_replaced"), [("replace", False), ("append", True)])
+def test_a_driver_whose_plan_comes_twice_commits_nothing_when_its_run_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, conflict: str, *, is_replaced: bool
+) -> None:
+    """It was stopped at that request; its job was finished, forgotten, and committed once more."""
+    now_s = [0.0]
+    monkeypatch.setattr("omidpy.committers.heads.standing.elapsed_s", lambda: now_s[0])
+    objects = Objects()
+    begun_in(objects, "zero").commit()
+    job = begun_in(objects, "early", conflict=conflict)
+    store, key, before = objects_of(job), OUT.plan_key(job.id), list[Any]()
+
+    def find(number: int, operation: str) -> None:
+        if operation == "PutObject" and store.twice_at is None:
+            store.twice_at = number
+
+    def happen() -> None:
+        other = objects.store()
+        ending.resume(other, ending.load(other, f"s3://lake/{key}", "lake", key)[0])
+        come_others(objects, is_replaced=is_replaced)
+        before.append(contents(objects))
+        now_s[0] += 3600
+
+    store.at_request, store.between = find, happen
+    with pytest.raises(CommitterError, match="ended by another process, long ago"):
+        job.commit()
+    assert [contents(objects)] == before
+    assert key not in objects.objects
+
+
+@pytest.mark.usefixtures("forgets")
+@pytest.mark.parametrize("how", ["resume", "roll back"])
+def test_a_plan_that_waited_while_others_were_forgotten_is_ended(how: str) -> None:
+    """Its driver died, and a head that forgets says that it was there."""
+    objects = Objects()
+    job = begun_in(objects, "early")
+    key = OUT.plan_key(job.id)
+    die_once_there(job, objects, key)
+    for _ in range(2):
+        come_others(objects)
+    store = objects.store()
+    plan, etag = ending.load(store, f"s3://lake/{key}", "lake", key)
+    head = looking.read(store, OUT).head
+    assert plan.created_ms <= head.closed_ms
+    assert head.waiting[job.id] == -1
+    end(store, plan, etag, how)
+    published = contents(objects)[0]
+    assert any("early" in one for one in published) == (how == "resume")
+    assert key not in objects.objects
+
+
+@pytest.mark.usefixtures("forgets")
+def test_a_plan_that_came_late_and_waits_is_none_that_was_there_before() -> None:
+    """It was there when others were forgotten, and not when its own run was."""
+    head = Head().with_entry("job_00001", "one", "committed", 5)
+    for at in range(6, 12):
+        head = head.with_entry(f"job_1{at:04}", "one", "committed", at)
+    head = head.without_old({"job_00002"}, 100)
+    assert (head.of("job_00001", "one", 5), head.closed_ms) == (None, 8)
+    for at in range(12, 18):
+        head = head.with_entry(f"job_1{at:04}", "one", "committed", at)
+    head = heads.decode(heads.encode(head.without_old({"job_00001", "job_00002"}, 100)), "head")
+    assert head.closed_ms == 14
+    assert [head.has_forgotten("job_00001", ms) for ms in (5, 8, 9, 14)] == [1, 1, 0, 0]
+    assert [head.has_forgotten("job_00002", ms) for ms in (5, 14)] == [0, 0]
+    assert [head.has_forgotten("job_00003", ms) for ms in (14, 15)] == [1, 0]
+    # Its plan has gone: whatever comes now, its runs of that time have ended.
+    assert head.without_old((), 100).has_forgotten("job_00002", 5)
+
+
+def test_young_runs_are_kept_so_that_a_clock_may_be_behind() -> None:
+    """A hundred jobs in a minute made what a slower clock had written look like one of before."""
+    now_ms = 10**12
+    head = Head(closed_ms=7)
+    for at in range(heads.MOST_YOUNG):
+        head = head.with_entry(f"job_1{at:04}", "one", "committed", now_ms - 1000)
+    assert not head.is_full(now_ms)
+    assert head.is_full(now_ms + heads.YOUNG_MS)
+    head = head.with_entry("job_00001", "one", "committed", now_ms)
+    assert head.is_full(now_ms)
+    less = head.without_old((), now_ms)
+    assert len(less.entries) == heads.MOST_YOUNG // 2
+    assert (less.forgotten_ms, less.closed_ms) == (now_ms - 1000, 7)
+    assert not less.has_forgotten("job_00009", now_ms - 1000)
+    aged = less.without_old((), now_ms + heads.YOUNG_MS)
+    assert (len(aged.entries), aged.closed_ms) == (heads.KEPT, now_ms - 1000)
+    assert aged.has_forgotten("job_00009", now_ms - 1000)
+
+
+def begun_in(
+    objects: Objects, name: str, job_id: str | None = None, conflict: Any = "append", **options: Any
+) -> committers.Job:
+    """Begin a job that has written one file, over a bucket in memory."""
+    made = S3Committer(OUT, objects.store(), job_id=job_id, conflict=conflict, **options)
+    job = committers.Job(made).__enter__()
+    with job.task() as task, task.open(name) as file:
+        file.write(b"x")
+    return job
+
+
+def objects_of(job: committers.Job) -> FakeStore:
+    """Return the store in memory that a job writes through."""
+    store = store_of(job)
+    assert isinstance(store, FakeStore)
+    return store
+
+
+def die_once_there(job: committers.Job, objects: Objects, key: str) -> None:
+    """Commit a job whose driver dies when an object has been written."""
+
+    def look(_: int, __: str) -> None:
+        if key in objects.objects:
+            raise Died
+
+    objects_of(job).at_request = look
+    with pytest.raises(Died):
+        job.commit()
+
+
+def end(store: ObjectStore, plan: Plan, etag: str, how: str) -> None:
+    """End a job as an operator does."""
+    if how == "resume":
+        ending.resume(store, plan)
+    else:
+        ending.take_back(store, plan, etag)
+
+
+def come_others(objects: Objects, *, is_replaced: bool = False) -> None:
+    """Run so many jobs that what was before is forgotten."""
+    if is_replaced:
+        begun_in(objects, "all", conflict="replace").commit()
+    for at in range(9):
+        begun_in(objects, f"other{at}").commit()
+
+
+def contents(objects: Objects) -> tuple[list[str], list[str]]:
+    """Return what is published, and what readers of the folder see."""
+    published = [one.path for one in reading.state_of(objects.store(), OUT).files]
+    paths = [OUT.below(key) for key in objects.objects]
+    return sorted(published), sorted(path for path in paths if not path.startswith("_"))
 
 
 @pytest.mark.parametrize(
