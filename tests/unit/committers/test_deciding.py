@@ -179,6 +179,74 @@ def test_what_a_second_run_of_a_committed_job_has_completed_is_not_replaced(
     assert published == {"a", "c"}
 
 
+@pytest.mark.parametrize("job_id", ["again_0001", "other_0002"])
+def test_what_an_undecided_run_has_written_over_a_published_name_is_not_replaced(
+    job_id: str,
+) -> None:
+    """Its names have no id, and are listed for an earlier run: its file was removed, and listed."""
+    objects = Objects()
+    first = begun_in(objects, "a", "again_0001", "replace", unique_names=False)
+    first.commit()
+    again = begun_in(objects, "a", job_id, "replace", unique_names=False, content=b"second")
+    store, key = objects_of(again), OUT.key("a")
+
+    def happen(_: int, operation: str) -> None:
+        if objects.objects[key].data == b"second" and operation == "PutObject":
+            store.at_request = None
+            begun_in(objects, "c", None, "replace").commit()
+
+    store.at_request = happen
+    again.commit()
+    assert store.at_request is None
+    assert contents(objects) == (["a"], ["a"])
+
+
+@pytest.mark.usefixtures("forgets")
+def test_files_of_a_forgotten_run_are_replaced_while_its_job_is_run_again() -> None:
+    """They have the id of a job that still commits, and are listed: readers saw them for ever."""
+    objects = Objects()
+    begun_in(objects, "a", "again_0001").commit()
+    come_others(objects)
+    again = begun_in(objects, "b", "again_0001")
+    store, key = objects_of(again), OUT.key("b-again_0001")
+
+    def happen(_: int, operation: str) -> None:
+        if key in objects.objects and operation == "PutObject":
+            store.at_request = None
+            begun_in(objects, "c", None, "replace").commit()
+
+    store.at_request = happen
+    again.commit()
+    published, there = contents(objects)
+    assert published == there
+    assert [one.partition("-")[0] for one in there] == ["b", "c"]
+
+
+@pytest.mark.usefixtures("forgets")
+def test_files_of_a_forgotten_run_are_in_the_way_of_who_must_be_the_first() -> None:
+    """Its job is run again, and dies: nobody saw that the partition was not empty any more."""
+    objects = Objects()
+    job = begun_in(objects, "p=1/k", None, "fail", scope="partitions")
+    begun_in(objects, "p=1/a", "again_0001").commit()
+    come_others(objects)
+    die_once_there(begun_in(objects, "p=1/b", "again_0001"), objects, OUT.plan_key("again_0001"))
+    with pytest.raises(CommitterError, match="since this one began"):
+        job.commit()
+    assert "p=1/a-again_0001" in contents(objects)[0]
+
+
+def test_a_published_file_that_is_written_over_is_in_the_way_of_who_must_be_the_first() -> None:
+    """Whichever run it is of: the partition is not empty."""
+    objects = Objects()
+    job = begun_in(objects, "p=1/k", None, "fail", scope="partitions")
+    begun_in(objects, "p=1/a", "again_0001", "replace", unique_names=False).commit()
+    again = begun_in(objects, "p=1/a", "other_0002", "replace", unique_names=False)
+    die_once_there(again, objects, OUT.plan_key("other_0002"))
+    with pytest.raises(CommitterError, match="since this one began"):
+        job.commit()
+    assert contents(objects) == (["p=1/a"], ["p=1/a"])
+
+
 def test_a_job_without_an_id_in_its_names_is_known_by_its_plan(store: ObjectStore) -> None:
     """Nothing else tells whose its files are."""
     job = begun("a", "b", unique_names=False)
@@ -685,13 +753,19 @@ def test_young_runs_are_kept_so_that_a_clock_may_be_behind() -> None:
 
 
 def begun_in(
-    objects: Objects, name: str, job_id: str | None = None, conflict: Any = "append", **options: Any
+    objects: Objects,
+    name: str,
+    job_id: str | None = None,
+    conflict: Any = "append",
+    *,
+    content: bytes = b"x",
+    **options: Any,
 ) -> committers.Job:
     """Begin a job that has written one file, over a bucket in memory."""
     made = S3Committer(OUT, objects.store(), job_id=job_id, conflict=conflict, **options)
     job = committers.Job(made).__enter__()
     with job.task() as task, task.open(name) as file:
-        file.write(b"x")
+        file.write(content)
     return job
 
 
