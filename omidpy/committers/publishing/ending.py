@@ -399,8 +399,10 @@ def _remove_old(store: ObjectStore, plan: Plan) -> None:
     try:
         store.delete_many(bucket, [*keys, key], old)
     except CommitterError:
-        # The plan may be gone although something before it is not.
-        store.put(bucket, key, plans.encode(plan), job_id=plan.job_id)
+        # The plan may be gone although something before it is not; what is there is this one, or
+        # by now that of another run.
+        with suppress(Occupied):
+            store.put(bucket, key, plans.encode(plan), job_id=plan.job_id, is_new=True)
         raise
 
 

@@ -611,6 +611,38 @@ def test_a_run_that_may_be_forgotten_is_asked_for_its_plan(store: ObjectStore) -
     assert looking.read(store, OUT).head.epoch == 5
 
 
+@pytest.mark.parametrize("comes", ["nothing", "another run"])
+def test_a_plan_that_is_written_again_takes_the_place_of_no_other(
+    monkeypatch: pytest.MonkeyPatch, comes: str
+) -> None:
+    """Its removal failed half way, and the job was run again under its id, just then."""
+    objects = Objects()
+    begun_in(objects, "old").commit()
+    job = begun_in(objects, "a", "again_0001", "replace")
+    store, key = objects_of(job), OUT.plan_key("again_0001")
+
+    def fail(*_: Any) -> None:
+        del objects.objects[key]
+        if comes == "another run":
+            die_once_there(begun_in(objects, "b", "again_0001"), objects, key)
+            there.append(objects.objects[key].data)
+        raise CommitterError("the store broke down")
+
+    there: list[bytes] = []
+    monkeypatch.setattr(store, "delete_many", fail)
+    with pytest.raises(CommitterError, match=r"could not be removed.*broke down.*plan resume"):
+        job.commit()
+    other = objects.store()
+    plan = ending.load(other, f"s3://lake/{key}", "lake", key)[0]
+    if there:
+        assert objects.objects[key].data == there[0]
+    else:
+        assert [one.key.partition("-")[0] for one in plan.old] == ["out/old"]
+    ending.resume(other, plan)
+    assert "a-again_0001" in contents(objects)[0]
+    assert ("b-again_0001" in contents(objects)[0]) == bool(there)
+
+
 # -- a plan that comes when its run is forgotten ---------------------------------------------------
 
 FORGOTTEN = [
