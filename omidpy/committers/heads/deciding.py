@@ -58,6 +58,10 @@ class Decided(CommitterError):
     """What was; None if it was forgotten."""
 
 
+class Forgotten(Decided):
+    """The run has ended, and nobody remembers how."""
+
+
 class Foreign(CommitterError):
     """The job can never be committed."""
 
@@ -116,12 +120,13 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
             raise _otherwise(plan, found)
         if plan.created_ms <= seen.head.forgotten_ms:
             reached("committers.asked_for_its_plan", "C11")
-            _check_plan(store, plan)
+            _check_plan(store, plan, seen.head)
         if outcome == "committed":
             plan = _checked(store, plan, seen)
         made = seen.head.with_entry(plan.job_id, plan.run, outcome, plan.created_ms, plan.replaces)
-        if len(made.entries) > heads.MOST:
-            made = made.without_old(set(planned_jobs(store, plan.folder)))
+        now_ms = int(time.time() * 1000)
+        if made.is_full(now_ms):
+            made = made.without_old(set(planned_jobs(store, plan.folder)), now_ms)
         unnamed: frozenset[str] = frozenset()
         if outcome == "committed":
             made, unnamed = listing.added(store, plan.folder, made, listing.change_of(plan))
@@ -171,21 +176,26 @@ def _otherwise(plan: Plan, found: Entry) -> Decided:
     return error
 
 
-def _check_plan(store: ObjectStore, plan: Plan) -> None:
-    """Refuse a run that may have been decided and forgotten: then its plan is gone (C11).
+def _check_plan(store: ObjectStore, plan: Plan, head: Head) -> None:
+    """Refuse a run that may have been decided and forgotten: then its plan is gone, or was (C11).
 
     It is looked at between the read of the head and its replacement, so that a job that decides
-    meanwhile makes the replacement fail.
+    meanwhile makes the replacement fail.  A plan that was not there when its time was forgotten is
+    that of a run that had ended: it came late, or a second time.
     """
+    ended = Forgotten(
+        f"job {plan.job_id} was ended by another process, long ago; `omidpy committers verify "
+        f"{plan.folder.url}` shows what is there"
+    )
     try:
         data, _ = store.get(plan.folder.bucket, plan.folder.plan_key(plan.job_id))
     except Gone as error:
-        raise Decided(
-            f"job {plan.job_id} was ended by another process, long ago; `omidpy committers verify "
-            f"{plan.folder.url}` shows what is there"
-        ) from error
+        raise ended from error
     if plans.decode(data, plan.address).run != plan.run:
         raise Decided(f"another run of job {plan.job_id} has begun to commit")
+    if head.has_forgotten(plan.job_id, plan.created_ms):
+        reached("committers.came_when_forgotten", "C11")
+        raise ended
 
 
 # -- who was before --------------------------------------------------------------------------------
@@ -281,22 +291,24 @@ def visible(store: ObjectStore, plan: Plan, scope: Replaces, head: Head) -> list
     # A file is listed: then the plan of its job is there now, or the job has ended (C1).  One that
     # was committed since makes us read the head again.
     planned = planned_jobs(store, plan.folder)
-    running = [one for one in planned if one not in committed]
-    # Of a job that is run again under its id its plan alone can tell which files are of which run.
-    names = {
-        key
-        for job_id in planned
-        if job_id in committed
-        for key in _keys_of(store, plan.folder, job_id, committed_in=head)
-    }
-    if names:
+    running = {one for one in planned if one not in committed}
+    # Of a job that is run again under its id its plan alone can tell which files are of which run,
+    # and so of one without an id in its names.
+    is_any_unnamed = any(not owner(one.key) for one in found)
+    asked = [one for one in planned if one in committed or is_any_unnamed]
+    undecided = [one for job_id in asked if (one := _undecided(store, plan.folder, job_id, head))]
+    names = {file.key for one in undecided for file in one.files}
+    over = {file.key for one in undecided if not one.is_new_only for file in one.files}
+    if any(one.job_id in committed for one in undecided):
         reached("committers.run_again_left_alone", "C10")
-        # What is listed nobody else has written: a name that is taken refuses the other run.
-        names -= _listed(store, plan.folder, head)
-    if any(not owner(one.key) for one in found):
-        # And so of one without an id in its names.
-        names |= {key for job_id in running for key in _keys_of(store, plan.folder, job_id)}
-    return [one for one in found if owner(one.key) not in running and one.key not in names]
+    doubtful = {one.key for one in found if one.key in names or owner(one.key) in running}
+    # What is listed nobody else has written: a name that is taken refuses the other run, unless it
+    # replaces what has its names.  Then it may be of either: no job removes it, and who must be the
+    # first is not.
+    listed = _listed(store, plan.folder, head) if doubtful else set()
+    if plan.replaces:
+        listed -= over
+    return [one for one in found if one.key not in doubtful or one.key in listed]
 
 
 def _are_listed(folder: Folder, head: Head, found: Sequence[ListedObject]) -> bool:
@@ -363,18 +375,13 @@ def _common(folders: Sequence[str]) -> str:
     return "".join(f"{part}/" for part in common)
 
 
-def _keys_of(
-    store: ObjectStore, folder: Folder, job_id: str, *, committed_in: Head | None = None
-) -> list[str]:
-    """Return the keys that a plan speaks of; none if it has ended since, or by what a head says."""
+def _undecided(store: ObjectStore, folder: Folder, job_id: str, head: Head) -> Plan | None:
+    """Return the plan of a job; None if it has ended since, or is committed by what a head says."""
     key = folder.plan_key(job_id)
     try:
         data, _ = store.get(folder.bucket, key)
     except Gone:
-        return []
+        return None
     plan = plans.decode(data, f"s3://{folder.bucket}/{key}")
-    head = committed_in or Head()
     entry = head.of(plan.job_id, plan.run, plan.created_ms)
-    if entry is not None and entry.outcome == "committed":
-        return []
-    return [one.key for one in plan.files]
+    return None if entry is not None and entry.outcome == "committed" else plan

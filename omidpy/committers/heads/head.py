@@ -13,9 +13,12 @@ from the head that it saw which those are.
     C10 (in-order)      a commit that refuses or replaces others decides about exactly the jobs that
                         were committed before it
     C11 (remembered)    the outcome of a run is kept while its plan is there; a run that is older
-                        than what was forgotten is asked for its plan before it may be decided
+                        than what was forgotten may be decided only if its plan is there, and was
+                        there when that was forgotten
 
-Files about a job that showed no life for long are forgotten, KEPT runs at least are not.
+A plan may come late, or a second time, when the outcome of its run is forgotten: so a head says
+which jobs had a plan then.  KEPT runs at least are not forgotten, nor, up to MOST_YOUNG, those of
+the last YOUNG_MS: what a clock may be behind, or a plan be on its way.
 
 Which files the commits have left is in the head, too (`listing.py`).
 
@@ -26,7 +29,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -44,6 +47,10 @@ KEPT: Final = 100
 """So many outcomes are kept whatever became of their plans."""
 MOST: Final = 200
 """With more, those are forgotten whose plans are gone; that costs a listing in a hundred jobs."""
+YOUNG_MS: Final = 15 * 60_000
+"""Runs of the last quarter of an hour are kept besides, as long as there is room."""
+MOST_YOUNG: Final = 2_000
+"""With more, half of them are forgotten, however young."""
 
 Outcome = Literal["committed", "rolled back"]
 Replaces = Literal["", "folder", "partitions"]
@@ -74,6 +81,8 @@ class _Document(msgspec.Struct):
     lists: tuple[ListName, ...] = ()
     recent: Change = Change()
     unlisted: int = 0
+    closed_ms: int = -1
+    waiting: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,11 @@ class Head:
     """What the commits since have changed."""
     unlisted: int = 0
     """The last commit whose files are not listed; 0 if all are."""
+    closed_ms: int = -1
+    """As `forgotten_ms`, of those that were not young any more; -1 if none, or that is unknown."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """The jobs that had a plan when outcomes were last forgotten, each with the `closed_ms` of
+    before it was first found: an older run of it has ended."""
 
     def of(self, job_id: str, run: str, created_ms: int) -> Entry | None:
         """Return the outcome of a run; None if it has none, or it was forgotten."""
@@ -100,6 +114,10 @@ class Head:
             if one.job == job_id and is_this:
                 return one
         return None
+
+    def has_forgotten(self, job_id: str, created_ms: int) -> bool:
+        """Say whether a run that is not named here is known to have ended: no plan waited (C11)."""
+        return created_ms <= self.waiting.get(job_id, self.closed_ms)
 
     def is_committed(self, job_id: str) -> bool:
         """Say whether a run of a job is known to be committed."""
@@ -117,16 +135,35 @@ class Head:
         made = Entry(job_id, run, outcome, epoch, created_ms, replaces)
         return replace(self, epoch=epoch, entries=(*self.entries, made))
 
-    def without_old(self, planned: Collection[str]) -> Head:
+    def is_full(self, now_ms: int) -> bool:
+        """Say whether there is so much to forget that it is worth a listing of plans."""
+        old = sum(one.created_ms <= now_ms - YOUNG_MS for one in self.entries[:-KEPT])
+        return old > MOST - KEPT or len(self.entries) > MOST_YOUNG
+
+    def without_old(self, planned: Collection[str], now_ms: int) -> Head:
         """Forget what is older than the last KEPT, but for the jobs that have a plan (C11).
 
         An outcome without a run is kept: its driver may write its plan yet.
         """
         old, kept = self.entries[:-KEPT], self.entries[-KEPT:]
-        stay = tuple(one for one in old if one.job in planned or not one.run)
-        gone_ms = [one.created_ms for one in old if one not in stay]
-        forgotten_ms = max([self.forgotten_ms, *gone_ms])
-        return replace(self, entries=(*stay, *kept), forgotten_ms=forgotten_ms)
+        young_ms = now_ms - YOUNG_MS
+        room = len(self.entries) - MOST_YOUNG // 2  # what is behind it may stay if it is young
+        stay: list[Entry] = []
+        gone_ms: list[int] = []
+        for at, one in enumerate(old):
+            is_kept_young = one.created_ms > young_ms and at >= room
+            if one.job in planned or not one.run or is_kept_young:
+                stay.append(one)
+            else:
+                gone_ms.append(one.created_ms)
+        return replace(
+            self,
+            entries=(*stay, *kept),
+            forgotten_ms=max([self.forgotten_ms, *gone_ms]),
+            # Of a young one the plan may be on its way, or its driver's clock behind: it is asked.
+            closed_ms=max([self.closed_ms, *(ms for ms in gone_ms if ms <= young_ms)]),
+            waiting={one: self.waiting.get(one, self.closed_ms) for one in planned},
+        )
 
 
 def head_key(folder: Folder) -> str:
@@ -147,6 +184,8 @@ def encode(head: Head) -> bytes:
             head.lists,
             head.recent,
             head.unlisted,
+            head.closed_ms,
+            dict(head.waiting),
         )
     )
 
@@ -182,4 +221,6 @@ def decode(data: bytes, address: str) -> Head:
         document.lists,
         document.recent,
         document.unlisted,
+        document.closed_ms,
+        document.waiting,
     )

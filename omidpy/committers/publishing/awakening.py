@@ -30,7 +30,7 @@ from typing import Any, Final
 from omidpy.base.reach import reached
 from omidpy.committers.heads import deciding, listing, looking
 from omidpy.committers.heads import plan as plans
-from omidpy.committers.heads.deciding import Decided
+from omidpy.committers.heads.deciding import Decided, Forgotten
 from omidpy.committers.heads.head import Entry
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.answers import Gone, Occupied
@@ -83,13 +83,26 @@ def after_another(store: ObjectStore, plan: Plan, error: CommitterError) -> None
         return
     if entry is None:
         # It has ended long ago, however: what is not published of it is to be nowhere.
-        rest_of(store, plan)
+        if isinstance(error, Forgotten):
+            clear_forgotten(store, plan)
+        else:
+            rest_of(store, plan)
         raise CommitterError(f"{error}; nobody remembers how") from error
     reached("committers.rolled_back_meanwhile", "C9")
     left = each(store, plan.files, partial(undo, store, plan))
     if left:
         raise CommitterError(f"{error}, and is not wholly taken back: {left[0]}") from error
     raise CommitterError(f"{error}; what this process did since is taken back") from error
+
+
+def clear_forgotten(store: ObjectStore, plan: Plan) -> None:
+    """Take back what is not published of a run that has ended, and remove the plan that came late.
+
+    Raises:
+        CommitterError: As for `rest_of`.
+    """
+    if rest_of(store, plan) is not None:
+        store.delete(plan.folder.bucket, plan.folder.plan_key(plan.job_id))
 
 
 def decided_meanwhile(store: ObjectStore, plan: Plan) -> Decided | None:

@@ -34,7 +34,7 @@ from functools import partial
 from omidpy.base.reach import reached
 from omidpy.committers.heads import deciding, delta
 from omidpy.committers.heads import plan as plans
-from omidpy.committers.heads.deciding import Decided, Foreign
+from omidpy.committers.heads.deciding import Decided, Foreign, Forgotten
 from omidpy.committers.heads.looking import Seen, read
 from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.heads.standing import Standing
@@ -286,7 +286,12 @@ def take_back(
         # Where there is no plan yet, who writes it first has the job in hand.
         _say_rolling_back(store, plan, etag)
     # The word that no driver comes behind: from here on its commit is refused (C9).
-    deciding.roll_back(store, plan)
+    try:
+        deciding.roll_back(store, plan)
+    except Forgotten:
+        # What of it is published stays; its plan would be asked about again and again.
+        awakening.clear_forgotten(store, plan)
+        raise
     if etag:
         # From here on no process completes what others see us abort.
         _say_rolling_back(store, plan, etag)
@@ -394,8 +399,10 @@ def _remove_old(store: ObjectStore, plan: Plan) -> None:
     try:
         store.delete_many(bucket, [*keys, key], old)
     except CommitterError:
-        # The plan may be gone although something before it is not.
-        store.put(bucket, key, plans.encode(plan), job_id=plan.job_id)
+        # The plan may be gone although something before it is not; what is there is this one, or
+        # by now that of another run.
+        with suppress(Occupied):
+            store.put(bucket, key, plans.encode(plan), job_id=plan.job_id, is_new=True)
         raise
 
 
@@ -470,6 +477,8 @@ def _after_failure(
         key = plan.folder.plan_key(plan.job_id)
         found, etag = load(store, plan.address, plan.folder.bucket, key)
         take_back(store, found, etag)
+    except Forgotten as error:
+        return CommitterError(f"{first}{count}; {error}")
     except CommitterError as error:
         with suppress(CommitterError):
             if _is_committed(store, plan):

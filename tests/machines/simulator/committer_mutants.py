@@ -107,9 +107,8 @@ def takes_back_any_run(self: S3Committer, messages: Any) -> None:
     self.sweep_uploads()
 
 
-def forgets_whoever_waits(self: Head, planned: Any) -> Head:
+def forgets_whoever_waits(self: Head, *_: Any) -> Head:
     """Forget outcomes whose plans are there."""
-    del planned
     old, kept = self.entries[: -heads.KEPT], self.entries[-heads.KEPT :]
     forgotten_ms = max([self.forgotten_ms, *(one.created_ms for one in old)])
     return replace(self, entries=kept, forgotten_ms=forgotten_ms)

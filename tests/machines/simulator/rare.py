@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tests.machines.simulator.bucket_mutants import FAILING, POISONED
+from tests.machines.simulator.committer_mutants import STALLING
 from tests.machines.simulator.compaction_mutants import COMPACTING
 from tests.machines.simulator.mutants import STALLED
 from tests.machines.simulator.plan import Focus
@@ -33,6 +34,7 @@ COMPACTING_LATE: Final = COMPACTING._replace(
 """Two compactors, of which one takes the other for dead."""
 
 SEEKING: Final[Mapping[str, Focus]] = {
+    "committers.came_when_forgotten": STALLING._replace(kept_outcomes=(1,)),
     "outcome.commit_was_first": FORBIDDING_LATE,
     "reader.commit_was_first": FORBIDDING_LATE._replace(
         store_kinds=("cluster", "shared"),

@@ -384,6 +384,11 @@ class Simulation:
         habits = self._others.commit_habits
         patches.append(Patch(heads, "KEPT", habits.kept))
         patches.append(Patch(heads, "MOST", 2 * habits.kept))
+        patches.append(Patch(heads, "MOST_YOUNG", 2 * habits.kept))
+        if not self._plan.object_chances.late:
+            # A plan that is refused since its time is closed goes, and with it who knew of a small
+            # file that may be late: in the product a quarter of an hour is between the two.
+            patches.append(Patch(heads, "YOUNG_MS", 0))
         patches.append(Patch(listing, "INLINE_BYTES", habits.list_bytes))
         return patches
 

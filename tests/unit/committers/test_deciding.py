@@ -27,7 +27,7 @@ from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
 from omidpy.storage.memory import MemoryStore
 from tests.machines.s3.crashing import Death, Died
-from tests.machines.s3.fake import Objects
+from tests.machines.s3.fake import FakeStore, Objects
 from tests.machines.s3.jobs import (
     OUT,
     before_put,
@@ -177,6 +177,74 @@ def test_what_a_second_run_of_a_committed_job_has_completed_is_not_replaced(
     assert key in objects.objects
     published = {one.path.partition("-")[0] for one in reading.state_of(store, OUT).files}
     assert published == {"a", "c"}
+
+
+@pytest.mark.parametrize("job_id", ["again_0001", "other_0002"])
+def test_what_an_undecided_run_has_written_over_a_published_name_is_not_replaced(
+    job_id: str,
+) -> None:
+    """Its names have no id, and are listed for an earlier run: its file was removed, and listed."""
+    objects = Objects()
+    first = begun_in(objects, "a", "again_0001", "replace", unique_names=False)
+    first.commit()
+    again = begun_in(objects, "a", job_id, "replace", unique_names=False, content=b"second")
+    store, key = objects_of(again), OUT.key("a")
+
+    def happen(_: int, operation: str) -> None:
+        if objects.objects[key].data == b"second" and operation == "PutObject":
+            store.at_request = None
+            begun_in(objects, "c", None, "replace").commit()
+
+    store.at_request = happen
+    again.commit()
+    assert store.at_request is None
+    assert contents(objects) == (["a"], ["a"])
+
+
+@pytest.mark.usefixtures("forgets")
+def test_files_of_a_forgotten_run_are_replaced_while_its_job_is_run_again() -> None:
+    """They have the id of a job that still commits, and are listed: readers saw them for ever."""
+    objects = Objects()
+    begun_in(objects, "a", "again_0001").commit()
+    come_others(objects)
+    again = begun_in(objects, "b", "again_0001")
+    store, key = objects_of(again), OUT.key("b-again_0001")
+
+    def happen(_: int, operation: str) -> None:
+        if key in objects.objects and operation == "PutObject":
+            store.at_request = None
+            begun_in(objects, "c", None, "replace").commit()
+
+    store.at_request = happen
+    again.commit()
+    published, there = contents(objects)
+    assert published == there
+    assert [one.partition("-")[0] for one in there] == ["b", "c"]
+
+
+@pytest.mark.usefixtures("forgets")
+def test_files_of_a_forgotten_run_are_in_the_way_of_who_must_be_the_first() -> None:
+    """Its job is run again, and dies: nobody saw that the partition was not empty any more."""
+    objects = Objects()
+    job = begun_in(objects, "p=1/k", None, "fail", scope="partitions")
+    begun_in(objects, "p=1/a", "again_0001").commit()
+    come_others(objects)
+    die_once_there(begun_in(objects, "p=1/b", "again_0001"), objects, OUT.plan_key("again_0001"))
+    with pytest.raises(CommitterError, match="since this one began"):
+        job.commit()
+    assert "p=1/a-again_0001" in contents(objects)[0]
+
+
+def test_a_published_file_that_is_written_over_is_in_the_way_of_who_must_be_the_first() -> None:
+    """Whichever run it is of: the partition is not empty."""
+    objects = Objects()
+    job = begun_in(objects, "p=1/k", None, "fail", scope="partitions")
+    begun_in(objects, "p=1/a", "again_0001", "replace", unique_names=False).commit()
+    again = begun_in(objects, "p=1/a", "other_0002", "replace", unique_names=False)
+    die_once_there(again, objects, OUT.plan_key("other_0002"))
+    with pytest.raises(CommitterError, match="since this one began"):
+        job.commit()
+    assert contents(objects) == (["p=1/a"], ["p=1/a"])
 
 
 def test_a_job_without_an_id_in_its_names_is_known_by_its_plan(store: ObjectStore) -> None:
@@ -502,6 +570,7 @@ def test_outcomes_are_forgotten_once_their_plans_are_gone(
     """The head does not grow; of a job that has a plan its outcome is kept (C11)."""
     monkeypatch.setattr(heads, "KEPT", 2)
     monkeypatch.setattr(heads, "MOST", 4)
+    monkeypatch.setattr(heads, "YOUNG_MS", 0)
     first = begun("first")
     before_put(first, "_SUCCESS", _die)
     with pytest.raises(Died):
@@ -522,7 +591,7 @@ def test_a_word_about_a_run_that_nobody_knows_is_not_forgotten() -> None:
     head = Head().with_entry("job_00001", "", "rolled back", 7)
     for at in range(heads.MOST):
         head = head.with_entry(f"job_1{at:04}", "one", "committed", at)
-    found = head.without_old(())
+    found = head.without_old((), heads.YOUNG_MS + heads.MOST)
     assert (len(found.entries), found.forgotten_ms) == (heads.KEPT + 1, heads.MOST - heads.KEPT - 1)
     assert found.of("job_00001", "any", 7) is not None
     assert found.of("job_00001", "any", 8) is None
@@ -540,6 +609,238 @@ def test_a_run_that_may_be_forgotten_is_asked_for_its_plan(store: ObjectStore) -
     ending.begin(store, replace(plan, job_id="job_00002"))
     deciding.commit(store, replace(plan, job_id="job_00002"))
     assert looking.read(store, OUT).head.epoch == 5
+
+
+@pytest.mark.parametrize("comes", ["nothing", "another run"])
+def test_a_plan_that_is_written_again_takes_the_place_of_no_other(
+    monkeypatch: pytest.MonkeyPatch, comes: str
+) -> None:
+    """Its removal failed half way, and the job was run again under its id, just then."""
+    objects = Objects()
+    begun_in(objects, "old").commit()
+    job = begun_in(objects, "a", "again_0001", "replace")
+    store, key = objects_of(job), OUT.plan_key("again_0001")
+
+    def fail(*_: Any) -> None:
+        del objects.objects[key]
+        if comes == "another run":
+            die_once_there(begun_in(objects, "b", "again_0001"), objects, key)
+            there.append(objects.objects[key].data)
+        raise CommitterError("the store broke down")
+
+    there: list[bytes] = []
+    monkeypatch.setattr(store, "delete_many", fail)
+    with pytest.raises(CommitterError, match=r"could not be removed.*broke down.*plan resume"):
+        job.commit()
+    other = objects.store()
+    plan = ending.load(other, f"s3://lake/{key}", "lake", key)[0]
+    if there:
+        assert objects.objects[key].data == there[0]
+    else:
+        assert [one.key.partition("-")[0] for one in plan.old] == ["out/old"]
+    ending.resume(other, plan)
+    assert "a-again_0001" in contents(objects)[0]
+    assert ("b-again_0001" in contents(objects)[0]) == bool(there)
+
+
+# -- a plan that comes when its run is forgotten ---------------------------------------------------
+
+FORGOTTEN = [
+    ("append", "roll back", False),
+    ("append", "resume", False),
+    ("replace", "resume", False),
+    ("replace", "resume", True),
+    ("append", "resume", True),
+]
+
+
+@pytest.fixture
+def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let heads remember few runs, and forget young ones, too."""
+    monkeypatch.setattr(heads, "KEPT", 3)
+    monkeypatch.setattr(heads, "MOST", 6)
+    monkeypatch.setattr(heads, "YOUNG_MS", 0)
+
+
+@pytest.mark.usefixtures("forgets")
+@pytest.mark.parametrize(("conflict", "how", "is_replaced"), FORGOTTEN)
+def test_a_plan_that_comes_when_its_run_is_forgotten_changes_nothing(
+    conflict: str, how: str, *, is_replaced: bool
+) -> None:
+    """Files were removed that the head listed, or all jobs since were replaced by it (C11)."""
+    objects = Objects()
+    begun_in(objects, "zero").commit()
+    job = begun_in(objects, "early", conflict=conflict)
+    key, kept = OUT.plan_key(job.id), list[Any]()
+
+    def keep(_: int, __: str) -> None:
+        if key in objects.objects and not kept:
+            kept.append(objects.objects[key])
+
+    objects_of(job).at_request = keep
+    job.commit()
+    come_others(objects, is_replaced=is_replaced)
+    assert not looking.read(objects.store(), OUT).head.is_committed(job.id)
+    before = contents(objects)
+    for _ in range(2):
+        objects.objects[key] = kept[0]
+        store = objects.store()
+        plan, etag = ending.load(store, f"s3://lake/{key}", "lake", key)
+        with pytest.raises(CommitterError, match="ended by another process, long ago"):
+            end(store, plan, etag, how)
+        assert contents(objects) == before
+        assert key not in objects.objects
+        come_others(objects)
+        before = contents(objects)
+
+
+@pytest.mark.usefixtures("forgets")
+@pytest.mark.parametrize(("conflict", "is_replaced"), [("replace", False), ("append", True)])
+def test_a_driver_whose_plan_comes_twice_commits_nothing_when_its_run_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, conflict: str, *, is_replaced: bool
+) -> None:
+    """It was stopped at that request; its job was finished, forgotten, and committed once more."""
+    now_s = [0.0]
+    monkeypatch.setattr("omidpy.committers.heads.standing.elapsed_s", lambda: now_s[0])
+    objects = Objects()
+    begun_in(objects, "zero").commit()
+    job = begun_in(objects, "early", conflict=conflict)
+    store, key, before = objects_of(job), OUT.plan_key(job.id), list[Any]()
+
+    def find(number: int, operation: str) -> None:
+        if operation == "PutObject" and store.twice_at is None:
+            store.twice_at = number
+
+    def happen() -> None:
+        other = objects.store()
+        ending.resume(other, ending.load(other, f"s3://lake/{key}", "lake", key)[0])
+        come_others(objects, is_replaced=is_replaced)
+        before.append(contents(objects))
+        now_s[0] += 3600
+
+    store.at_request, store.between = find, happen
+    with pytest.raises(CommitterError, match="ended by another process, long ago"):
+        job.commit()
+    assert [contents(objects)] == before
+    assert key not in objects.objects
+
+
+@pytest.mark.usefixtures("forgets")
+@pytest.mark.parametrize("how", ["resume", "roll back"])
+def test_a_plan_that_waited_while_others_were_forgotten_is_ended(how: str) -> None:
+    """Its driver died, and a head that forgets says that it was there."""
+    objects = Objects()
+    job = begun_in(objects, "early")
+    key = OUT.plan_key(job.id)
+    die_once_there(job, objects, key)
+    for _ in range(2):
+        come_others(objects)
+    store = objects.store()
+    plan, etag = ending.load(store, f"s3://lake/{key}", "lake", key)
+    head = looking.read(store, OUT).head
+    assert plan.created_ms <= head.closed_ms
+    assert head.waiting[job.id] == -1
+    end(store, plan, etag, how)
+    published = contents(objects)[0]
+    assert any("early" in one for one in published) == (how == "resume")
+    assert key not in objects.objects
+
+
+@pytest.mark.usefixtures("forgets")
+def test_a_plan_that_came_late_and_waits_is_none_that_was_there_before() -> None:
+    """It was there when others were forgotten, and not when its own run was."""
+    head = Head().with_entry("job_00001", "one", "committed", 5)
+    for at in range(6, 12):
+        head = head.with_entry(f"job_1{at:04}", "one", "committed", at)
+    head = head.without_old({"job_00002"}, 100)
+    assert (head.of("job_00001", "one", 5), head.closed_ms) == (None, 8)
+    for at in range(12, 18):
+        head = head.with_entry(f"job_1{at:04}", "one", "committed", at)
+    head = heads.decode(heads.encode(head.without_old({"job_00001", "job_00002"}, 100)), "head")
+    assert head.closed_ms == 14
+    assert [head.has_forgotten("job_00001", ms) for ms in (5, 8, 9, 14)] == [1, 1, 0, 0]
+    assert [head.has_forgotten("job_00002", ms) for ms in (5, 14)] == [0, 0]
+    assert [head.has_forgotten("job_00003", ms) for ms in (14, 15)] == [1, 0]
+    # Its plan has gone: whatever comes now, its runs of that time have ended.
+    assert head.without_old((), 100).has_forgotten("job_00002", 5)
+
+
+def test_young_runs_are_kept_so_that_a_clock_may_be_behind() -> None:
+    """A hundred jobs in a minute made what a slower clock had written look like one of before."""
+    now_ms = 10**12
+    head = Head(closed_ms=7)
+    for at in range(heads.MOST_YOUNG):
+        head = head.with_entry(f"job_1{at:04}", "one", "committed", now_ms - 1000)
+    assert not head.is_full(now_ms)
+    assert head.is_full(now_ms + heads.YOUNG_MS)
+    head = head.with_entry("job_00001", "one", "committed", now_ms)
+    assert head.is_full(now_ms)
+    less = head.without_old((), now_ms)
+    assert len(less.entries) == heads.MOST_YOUNG // 2
+    assert (less.forgotten_ms, less.closed_ms) == (now_ms - 1000, 7)
+    assert not less.has_forgotten("job_00009", now_ms - 1000)
+    aged = less.without_old((), now_ms + heads.YOUNG_MS)
+    assert (len(aged.entries), aged.closed_ms) == (heads.KEPT, now_ms - 1000)
+    assert aged.has_forgotten("job_00009", now_ms - 1000)
+
+
+def begun_in(
+    objects: Objects,
+    name: str,
+    job_id: str | None = None,
+    conflict: Any = "append",
+    *,
+    content: bytes = b"x",
+    **options: Any,
+) -> committers.Job:
+    """Begin a job that has written one file, over a bucket in memory."""
+    made = S3Committer(OUT, objects.store(), job_id=job_id, conflict=conflict, **options)
+    job = committers.Job(made).__enter__()
+    with job.task() as task, task.open(name) as file:
+        file.write(content)
+    return job
+
+
+def objects_of(job: committers.Job) -> FakeStore:
+    """Return the store in memory that a job writes through."""
+    store = store_of(job)
+    assert isinstance(store, FakeStore)
+    return store
+
+
+def die_once_there(job: committers.Job, objects: Objects, key: str) -> None:
+    """Commit a job whose driver dies when an object has been written."""
+
+    def look(_: int, __: str) -> None:
+        if key in objects.objects:
+            raise Died
+
+    objects_of(job).at_request = look
+    with pytest.raises(Died):
+        job.commit()
+
+
+def end(store: ObjectStore, plan: Plan, etag: str, how: str) -> None:
+    """End a job as an operator does."""
+    if how == "resume":
+        ending.resume(store, plan)
+    else:
+        ending.take_back(store, plan, etag)
+
+
+def come_others(objects: Objects, *, is_replaced: bool = False) -> None:
+    """Run so many jobs that what was before is forgotten."""
+    if is_replaced:
+        begun_in(objects, "all", conflict="replace").commit()
+    for at in range(9):
+        begun_in(objects, f"other{at}").commit()
+
+
+def contents(objects: Objects) -> tuple[list[str], list[str]]:
+    """Return what is published, and what readers of the folder see."""
+    published = [one.path for one in reading.state_of(objects.store(), OUT).files]
+    paths = [OUT.below(key) for key in objects.objects]
+    return sorted(published), sorted(path for path in paths if not path.startswith("_"))
 
 
 @pytest.mark.parametrize(
