@@ -193,7 +193,8 @@ def _check_plan(store: ObjectStore, plan: Plan, head: Head) -> None:
         raise ended from error
     if plans.decode(data, plan.address).run != plan.run:
         raise Decided(f"another run of job {plan.job_id} has begun to commit")
-    if head.has_forgotten(plan.job_id, plan.created_ms):
+    # An outcome without a run is never forgotten: that of a job whose driver may come yet.
+    if plan.run and head.has_forgotten(plan.job_id, plan.created_ms):
         reached("committers.came_when_forgotten", "C11")
         raise ended
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -744,6 +745,34 @@ def test_a_plan_that_waited_while_others_were_forgotten_is_ended(how: str) -> No
     published = contents(objects)[0]
     assert any("early" in one for one in published) == (how == "resume")
     assert key not in objects.objects
+
+
+@pytest.mark.usefixtures("forgets")
+def test_the_word_that_no_driver_comes_is_remembered_however_late_it_is_said() -> None:
+    """An executor says it long after the job was submitted, and the driver wakes after that."""
+    objects = Objects()
+    job = begun_in(objects, "early")
+    key, said = OUT.plan_key(job.id), list[Plan]()
+
+    def happen(_: int, operation: str) -> None:
+        if operation != "PutObject" or said:
+            return
+        time.sleep(0.01)
+        submitted_ms = int(time.time() * 1000)
+        said.append(Plan(job.id, "omidpy", OUT, (), state="rolling back", created_ms=submitted_ms))
+        time.sleep(0.01)
+        come_others(objects)
+        store = objects.store()
+        assert looking.read(store, OUT).head.closed_ms > submitted_ms
+        ending.begin(store, said[0])
+        ending.take_back(store, *ending.load(store, said[0].address, "lake", key))
+        come_others(objects)
+
+    objects_of(job).at_request = happen
+    with pytest.raises(CommitterError, match="rolled back"):
+        job.commit()
+    assert said
+    assert not any("early" in one for one in contents(objects)[0])
 
 
 @pytest.mark.usefixtures("forgets")
