@@ -322,7 +322,10 @@ class ExportQueue:
         try:
             return QueueWriter(writer, self.id, definition, self._limit, heard_as=self._heard_as)
         except NoSuchTable as error:
-            raise NoSuchQueue(f"the export queue {self.id!r} was dropped: {error}") from error
+            raise NoSuchQueue(
+                f"the export queue {self.id!r} was dropped, or got other buckets just now; begin "
+                f"the transaction again: {error}"
+            ) from error
 
     def _heard_as(self) -> Queue:
         return Queue(self._tm.store.store_id, self._table)

@@ -176,4 +176,6 @@ class View:
                 for _, seen in page:
                     yield from cells_of(seen)
         except NoSuchTable as error:
-            raise NoSuchQueue(f"the queue was dropped: {error}") from error
+            raise NoSuchQueue(
+                f"the queue was dropped, or got other buckets just now; begin again: {error}"
+            ) from error
