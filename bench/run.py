@@ -70,7 +70,7 @@ WORKLOADS: Final[dict[str, Callable[[Path, bool], list[Result]]]] = {
         directory, transactions=2 if quick else 300, lone=1 if quick else 20
     ),
     "tracing": lambda _directory, quick: tracing.measure(
-        transactions=10 if quick else 2000, rounds=1 if quick else 15
+        transactions=10 if quick else 500, rounds=1 if quick else 30
     ),
 }
 

@@ -31,19 +31,10 @@ _LOOKS: Final = 1_000_000
 
 def measure(*, transactions: int, rounds: int) -> list[Result]:
     """Measure rounds of so many transactions each."""
-    with omidpy.connect("memory:") as tm:
-        _fill(tm)
-        _run(tm, 100)
-        spans = InMemorySpanExporter()
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(spans))
-        off_s, on_s = [], []
-        for _ in range(rounds):
-            omidpy.tracing.instrument(tm, provider)
-            on_s.append(_processor_s(tm, transactions))
-            spans.clear()
-            tm.session.trace_by(None)
-            off_s.append(_processor_s(tm, transactions))
+    off_s, on_s = [], []
+    for _ in range(rounds):
+        on_s.append(_processor_s(transactions, is_traced=True))
+        off_s.append(_processor_s(transactions, is_traced=False))
     off, on = statistics.median(off_s), statistics.median(on_s)
     looks, look_s = _looks(), _look_s()
     count = rounds * transactions
@@ -78,11 +69,21 @@ def _run(tm: TransactionManager, transactions: int) -> None:
             table.put(b"%020d" % tx.start_ts, _CELLS)
 
 
-def _processor_s(tm: TransactionManager, transactions: int) -> float:
-    """Return seconds of processor a transaction, of all threads."""
-    before_s = time.process_time()
-    _run(tm, transactions)
-    return (time.process_time() - before_s) / transactions
+def _processor_s(transactions: int, *, is_traced: bool) -> float:
+    """Return seconds of processor a transaction, of all threads, on a store of its own.
+
+    The store in memory is slower the more rows it has.
+    """
+    with omidpy.connect("memory:") as tm:
+        _fill(tm)
+        if is_traced:
+            provider = TracerProvider()
+            provider.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
+            omidpy.tracing.instrument(tm, provider)
+        _run(tm, 100)
+        before_s = time.process_time()
+        _run(tm, transactions)
+        return (time.process_time() - before_s) / transactions
 
 
 def _looks() -> int:
