@@ -36,7 +36,7 @@ from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.answers import Gone, Occupied
 from omidpy.committers.objects.store import Head, ObjectStore
 from omidpy.committers.publishing import success
-from omidpy.committers.publishing.completing import each, undo
+from omidpy.committers.publishing.completing import each, remove_as_found, undo
 from omidpy.errors import CommitterError
 
 TRIES: Final = 100
@@ -101,8 +101,11 @@ def clear_forgotten(store: ObjectStore, plan: Plan) -> None:
     Raises:
         CommitterError: As for `rest_of`.
     """
-    if rest_of(store, plan) is not None:
-        store.delete(plan.folder.bucket, plan.folder.plan_key(plan.job_id))
+    rest_of(store, plan)
+    found = _with_tag(store, plan)
+    if found is not None:
+        # Its key is free for another run of the job as soon as any process has removed it.
+        remove_as_found(store, plan.folder.bucket, plan.folder.plan_key(plan.job_id), found[1])
 
 
 def decided_meanwhile(store: ObjectStore, plan: Plan) -> Decided | None:
@@ -195,9 +198,15 @@ def _take_back_replaced(store: ObjectStore, plan: Plan, published: Collection[st
 
 def as_it_is(store: ObjectStore, plan: Plan) -> Plan | None:
     """Return a run's plan; None if it is gone, or made way for that of another run of the job."""
+    found = _with_tag(store, plan)
+    return None if found is None else found[0]
+
+
+def _with_tag(store: ObjectStore, plan: Plan) -> tuple[Plan, str] | None:
+    """Return the same, and its tag."""
     try:
-        data, _ = store.get(plan.folder.bucket, plan.folder.plan_key(plan.job_id))
+        data, etag = store.get(plan.folder.bucket, plan.folder.plan_key(plan.job_id))
     except Gone:
         return None
     now = plans.decode(data, plan.address)
-    return now if now.run == plan.run else None
+    return (now, etag) if now.run == plan.run else None

@@ -120,15 +120,15 @@ def undo(store: ObjectStore, plan: Plan, one: PendingFile) -> None:
         was_there = not one.upload_id or store.abort_upload(bucket, one.key, one.upload_id)
         found = store.head(bucket, one.key)
         if found is not None and is_own(found, one, plan):
-            _remove(store, bucket, one.key, found.etag)
+            remove_as_found(store, bucket, one.key, found.etag)
             return
         if was_there or found is not None:
             return
         # Neither upload nor file: one of the two answers may be wrong, and no step looks later.
 
 
-def _remove(store: ObjectStore, bucket: str, key: str, etag: str) -> None:
-    """Remove a file as it was found.
+def remove_as_found(store: ObjectStore, bucket: str, key: str, etag: str) -> None:
+    """Remove a file or a plan as it was found.
 
     Whoever stood still since may find the one of a later run of its job there, which stays where
     the store looks at tags.

@@ -748,6 +748,39 @@ def test_a_plan_that_waited_while_others_were_forgotten_is_ended(how: str) -> No
 
 
 @pytest.mark.usefixtures("forgets")
+@pytest.mark.parametrize("how", ["resume", "roll back"])
+def test_who_removes_a_plan_that_came_late_removes_no_other(how: str) -> None:
+    """It stood still at that request, and another run of the job has a plan of its own by then."""
+    objects = Objects()
+    job = begun_in(objects, "early")
+    key, kept, others = OUT.plan_key(job.id), list[Any](), list[bytes]()
+
+    def keep(_: int, __: str) -> None:
+        if key in objects.objects and not kept:
+            kept.append(objects.objects[key])
+
+    objects_of(job).at_request = keep
+    job.commit()
+    come_others(objects)
+    objects.objects[key] = kept[0]
+    store = objects.store()
+    plan, etag = ending.load(store, f"s3://lake/{key}", "lake", key)
+
+    def run_again(_: int, operation: str) -> None:
+        if operation.startswith("DeleteObject") and not others:
+            others.append(b"")
+            del objects.objects[key]
+            die_once_there(begun_in(objects, "again", job.id), objects, key)
+            others[0] = objects.objects[key].data
+
+    store.at_request = run_again
+    with pytest.raises(CommitterError, match="ended by another process, long ago"):
+        end(store, plan, etag, how)
+    assert others[0]
+    assert objects.objects[key].data == others[0]
+
+
+@pytest.mark.usefixtures("forgets")
 def test_the_word_that_no_driver_comes_is_remembered_however_late_it_is_said() -> None:
     """An executor says it long after the job was submitted, and the driver wakes after that."""
     objects = Objects()
@@ -757,10 +790,9 @@ def test_the_word_that_no_driver_comes_is_remembered_however_late_it_is_said() -
     def happen(_: int, operation: str) -> None:
         if operation != "PutObject" or said:
             return
-        time.sleep(0.01)
         submitted_ms = int(time.time() * 1000)
         said.append(Plan(job.id, "omidpy", OUT, (), state="rolling back", created_ms=submitted_ms))
-        time.sleep(0.01)
+        time.sleep(0.01)  # so that the others begin later, to the millisecond
         come_others(objects)
         store = objects.store()
         assert looking.read(store, OUT).head.closed_ms > submitted_ms
