@@ -3,15 +3,18 @@
 One HBase, one `tso-server`, one Spark of two cores (`local[2]`), and in each round, in turns:
 
     read    a frame of two columns, beside scans of the store by the same tasks: of a table that has
-            the same cells and none of ours, and of the same table with its shadow cells
+            the same cells and none of ours, and of the same table with its shadow cells; and beside
+            HBase's TableInputFormat, of the table that has none
     write   a frame, beside puts in batches by the same tasks, without a transaction
     feed    all changes of the table, beside a scan of all its versions by the same tasks
     commit  of a frame of many cells: from the last part to the answer, and the memory of both ends
 
 What counts is the ratio of two rates of one round, since all share the cores.  What bare scans find
 becomes Arrow as what frames have does, rows of numbers and versions of cells, since whoever reads
-in Spark needs them so; `counted` is a scan whose tasks make nothing of what they read.  A frame is
-written by `format("omidpy")`, for which Spark starts Python anew three times, and by `save`.
+in Spark needs them so; `counted` is a scan whose tasks make nothing of what they read, and so does
+that of TableInputFormat, whose cells come to Python one by one.  A frame is written by
+`format("omidpy")`, for which Spark starts Python anew three times, and by `save`; `save, told` ends
+when the commit is told, and shadow cells follow.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ from omidpy.opening import open_store
 from omidpy.spark.frames import jobs
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.tx.transaction import Transaction
+from tests.machines import maven
 from tests.machines.hbase import HBase
 
 if TYPE_CHECKING:
@@ -159,8 +163,10 @@ def consumed(frame: DataFrame) -> None:
 class Bench:
     """One store, one session."""
 
-    def __init__(self, spark: SparkSession, tm: TransactionManager, url: str) -> None:
-        self.spark, self.tm, self.url = spark, tm, url
+    def __init__(
+        self, spark: SparkSession, tm: TransactionManager, url: str, zookeeper: str
+    ) -> None:
+        self.spark, self.tm, self.url, self.zookeeper = spark, tm, url, zookeeper
         for table in (TABLE, WRITTEN_TO):
             tm.create_table(table, ["cf"], splits=list(SPLITS))
         for table in (PLAIN, PUT_TO):
@@ -188,6 +194,7 @@ class Bench:
         works: dict[str, tuple[int, Callable[[], None]]] = {
             "read": (rows, lambda: consumed(read)),
             "scan, plain table": (rows, lambda: consumed(self._scan(PLAIN, 1))),
+            "TableInputFormat, plain table": (rows, lambda: self._count(PLAIN, rows)),
             "scan, same table": (rows, lambda: consumed(self._scan(TABLE, 1))),
             "scan, same table, counted": (
                 rows,
@@ -203,7 +210,7 @@ class Bench:
                 lambda: consumed(self._scan(TABLE, None, arrow=False)),
             ),
             "write": (written, lambda: self._write(written, f"w{number}-")),
-            "save": (written, lambda: self._save(written, f"s{number}-")),
+            "save": (written, lambda: self._save(written, f"s{number}-", number)),
             "bare puts": (written, lambda: consumed(self._puts(PUT_TO, written, f"w{number}-"))),
         }
         for name, (count, work) in works.items():
@@ -224,10 +231,14 @@ class Bench:
             .save()
         )
 
-    def _save(self, rows: int, prefix: str) -> None:
+    def _save(self, rows: int, prefix: str, number: int) -> None:
         """Write in this process's transaction, its shadow cells, too."""
         frame = numbers(self.spark, rows, prefix)
+        begin_s = time.perf_counter()
         omidpy.spark.save(frame, self.tm, WRITTEN_TO, NAMES, key={"id": "text"})
+        if number:
+            elapsed_s = time.perf_counter() - begin_s
+            self.rates.setdefault("save, told", []).append(rows / elapsed_s)
         self.tm.session.post_committer.drain()
 
     def _puts(self, table: str, rows: int, prefix: str) -> DataFrame:
@@ -241,6 +252,24 @@ class Bench:
         if arrow and versions is None:
             schema = "row binary, column binary, value binary, version bigint"
         return ranges.mapInArrow(work, schema)
+
+    def _count(self, table: str, rows: int) -> None:
+        """Bring the rows of a table to Python as HBase's own class for jobs does."""
+        host, port = self.zookeeper.rsplit(":", 1)
+        found = self.spark.sparkContext.newAPIHadoopRDD(
+            "org.apache.hadoop.hbase.mapreduce.TableInputFormat",
+            "org.apache.hadoop.hbase.io.ImmutableBytesWritable",
+            "org.apache.hadoop.hbase.client.Result",
+            keyConverter="omidpy.bench.KeyBytes",
+            valueConverter="omidpy.bench.CellBytes",
+            conf={
+                "hbase.zookeeper.quorum": host,
+                "hbase.zookeeper.property.clientPort": port,
+                "hbase.mapreduce.inputtable": table,
+                "hbase.mapreduce.scan.cachedrows": str(BATCH),
+            },
+        ).count()
+        assert found == rows
 
     def commit(self, rows: int, oracle: int) -> list[Result]:
         """Commit a frame of many cells; say how long the merge and the commit took, and memory."""
@@ -293,8 +322,10 @@ class Bench:
             ("read", "scan, plain table", 0.8),
             ("read", "scan, same table", 0.8),
             ("read", "scan, same table, counted", None),
+            ("read", "TableInputFormat, plain table", 2.0),
             ("write", "bare puts", 0.5),
             ("save", "bare puts", 0.5),
+            ("save, told", "bare puts", 0.5),
             ("feed", "scan of all versions", 0.5),
             ("feed", "scan of all versions, counted", None),
         ):
@@ -308,6 +339,7 @@ def session(directory: Path) -> SparkSession:
     """Start a Spark of two cores."""
     os.environ["PYTHONPATH"] = str(ROOT)
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    jars = sorted((maven.build(Path(__file__).parent / "input_format") / "lib").glob("*.jar"))
     return (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -316,6 +348,8 @@ def session(directory: Path) -> SparkSession:
         .config("spark.local.dir", str(directory))
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.log.level", "ERROR")
+        .config("spark.jars", ",".join(map(str, jars)))
+        .config("spark.driver.extraClassPath", ":".join(map(str, jars)))
         .getOrCreate()
     )
 
@@ -355,7 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         resources.callback(spark.stop)
 
         omidpy.spark.register(spark)
-        bench = Bench(spark, tm, url)
+        bench = Bench(spark, tm, url, hbase.zookeeper)
         since = bench.fill(options.rows)
         for number in range(options.rounds + 1 if options.rounds else 0):
             bench.round(options.rows, options.written, since, number)

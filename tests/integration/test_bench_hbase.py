@@ -70,7 +70,8 @@ def test_frames_are_measured_beside_bare_work(hbase: HBase, tmp_path: Path) -> N
         assert frames.main(words) == 0
     (path,) = tmp_path.glob("*-hbase-frames.json")
     document = msgspec.json.decode(path.read_bytes(), type=frames.FramesDocument)
-    assert {one.name.split(" over ")[0] for one in document.ratios} == {"read", "write", "feed"}
+    measured = {one.name.split(" over ")[0] for one in document.ratios}
+    assert measured == {"read", "write", "save", "save, told", "feed"}
     assert all(one.median > 0 for one in document.ratios)
     names = {result.name for result in document.results}
     assert {"commit of a frame: commit", "commit of a frame: oracle, more than before"} <= names
