@@ -37,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from omidpy.base.collector import paused_collector
 from omidpy.base.words.moments import moment
 from omidpy.connect import connect
 from omidpy.errors import UsageError
@@ -381,8 +382,9 @@ def _batches(options: ChangesOptions, partition: InputPartition) -> Iterator[pa.
 
 def _batch(changes: Sequence[Change]) -> pa.RecordBatch:
     """Return changes as the columns of `SCHEMA`, which are the fields of a change."""
-    columns = zip(*changes, strict=True)
-    arrays = [pa.array(data, kind) for data, kind in zip(columns, ARROW.types, strict=True)]
+    with paused_collector():
+        columns = zip(*changes, strict=True)
+        arrays = [pa.array(data, kind) for data, kind in zip(columns, ARROW.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW)
 
 
