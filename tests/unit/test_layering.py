@@ -10,6 +10,7 @@ later, inside a function, points in the same direction as one at the top.
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -94,9 +95,10 @@ def imports_of(module: str, source: str) -> Iterator[Import]:
     return visit(ast.parse(source), deferred=False, types=False)
 
 
-ALL_IMPORTS: Final = [
-    found for name, path in MODULES.items() for found in imports_of(name, path.read_text("utf-8"))
-]
+@functools.cache
+def all_imports() -> list[Import]:
+    """Return every import of the product; reading it takes a second, which collecting has not."""
+    return [one for name, path in MODULES.items() for one in imports_of(name, path.read_text())]
 
 
 def part(module: str) -> str:
@@ -137,7 +139,7 @@ def described(found: Import, wrong: str) -> str:
 
 def test_imports_point_downwards() -> None:
     """A lower level can then be read, tested and replaced without the ones above it."""
-    wrong = [described(found, why) for found in ALL_IMPORTS if (why := complaint(found))]
+    wrong = [described(found, why) for found in all_imports() if (why := complaint(found))]
     assert not wrong, "\n".join(wrong)
 
 
@@ -171,7 +173,7 @@ def test_no_modules_import_each_other_round_a_circle() -> None:
     What is imported for types alone counts: a reader follows it all the same.
     """
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
-    for found in ALL_IMPORTS:
+    for found in all_imports():
         graph[found.importer].add(found.imported)
     assert circle(graph) is None
 
@@ -179,7 +181,7 @@ def test_no_modules_import_each_other_round_a_circle() -> None:
 def test_no_folders_import_each_other_round_a_circle() -> None:
     """Inside a level too there is a lower and a higher folder: reading, commit, tx."""
     graph: dict[str, set[str]] = {}
-    for found in ALL_IMPORTS:
+    for found in all_imports():
         if found.importer.startswith("omidpy.") and found.imported.startswith("omidpy."):
             importer, imported = part(found.importer), part(found.imported)
             if importer != imported:
@@ -209,7 +211,7 @@ HOUSES: Final = (
 def rooms(house: str) -> dict[str, set[str]]:
     """Return what stands directly in a folder, modules and folders, and what each imports of it."""
     graph: dict[str, set[str]] = {}
-    for found in ALL_IMPORTS:
+    for found in all_imports():
         importer, imported = (
             name.removeprefix(f"{house}.").partition(".")[0] if name.startswith(f"{house}.") else ""
             for name in (found.importer, found.imported)
