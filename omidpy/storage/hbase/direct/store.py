@@ -27,6 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from omidpy.base.clock import SystemClock
+from omidpy.base.collector import paused_collector
 from omidpy.errors import NoSuchFamily, NoSuchTable, OmidError, StorageUnavailable, UsageError
 from omidpy.model import Column, TableSchema
 from omidpy.storage import rules
@@ -256,7 +257,8 @@ class NativeStore(NativeReads):
                 mutations: Sequence[RowMutation] = mutations,
             ) -> list[RowChange]:
                 if rules.are_ordinary_puts(mutations, families):
-                    return [_new(RowChange, mutation) for mutation in mutations]
+                    with paused_collector():
+                        return [_new(RowChange, mutation) for mutation in mutations]
                 effects: rules.Effects = {}
                 for mutation in mutations:
                     rules.add_effects(effects, table, mutation, families)
