@@ -41,8 +41,7 @@ from omidpy.storage.base import (
     RowMutation,
     Wanted,
 )
-from omidpy.storage.hbase import search
-from omidpy.storage.hbase.thrift2 import Thrift2Store, reads
+from omidpy.storage.hbase.thrift2 import Thrift2Store, reads, search
 from omidpy.storage.hbase.thrift2 import store as thrift2
 from omidpy.storage.hbase.thrift2.store import WRITE_BATCH_ROWS
 from omidpy.testing.contract import in_threads

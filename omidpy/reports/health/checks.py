@@ -105,7 +105,7 @@ def check_gateways(address: HBaseAddress) -> Iterator[GatewayFinding]:
     """Find out how to speak to each gateway of an address."""
     # Loaded first, because it names the extra where that is not installed.
     importlib.import_module("omidpy.storage.hbase.idl")
-    from omidpy.storage.hbase.probe import probe  # noqa: PLC0415
+    from omidpy.storage.hbase.rpc.probe import probe  # noqa: PLC0415
 
     for gateway in address.gateways:
         found = probe(address, gateway)

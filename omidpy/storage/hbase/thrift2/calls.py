@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from omidpy.storage.hbase import schema as schemas
 from omidpy.storage.hbase.rpc.calls import GatewayCalls
+from omidpy.storage.hbase.thrift2 import schema as schemas
 
 
 class Thrift2Calls(GatewayCalls[frozenset[bytes]]):

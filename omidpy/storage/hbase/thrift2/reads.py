@@ -15,13 +15,13 @@ from omidpy.base.cells import shadow_qualifier
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
 from omidpy.storage.base import WHOLE_TABLE, LazyRow, LongRow, Portion, Row, Wanted
-from omidpy.storage.hbase import cutting, paging, search
-from omidpy.storage.hbase import schema as schemas
+from omidpy.storage.hbase import paging
 from omidpy.storage.hbase.address import HBaseAddress
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.rpc.pool import GatewayPool
-from omidpy.storage.hbase.thrift2 import convert, parts
+from omidpy.storage.hbase.thrift2 import convert, cutting, parts, search
+from omidpy.storage.hbase.thrift2 import schema as schemas
 from omidpy.storage.hbase.thrift2.calls import Thrift2Calls
 from omidpy.storage.hbase.thrift2.pages import Thrift2Reader
 

@@ -41,13 +41,13 @@ from omidpy.storage.base import (
     RowMutation,
 )
 from omidpy.storage.hbase import described, identity, states
-from omidpy.storage.hbase import schema as schemas
 from omidpy.storage.hbase.address import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.rpc.gateway import SILENCE_S, Unanswered
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 from omidpy.storage.hbase.thrift2 import convert
+from omidpy.storage.hbase.thrift2 import schema as schemas
 from omidpy.storage.hbase.thrift2.joined import JoinedPuts
 from omidpy.storage.hbase.thrift2.reads import Thrift2Reads
 

@@ -8,8 +8,8 @@ from omidpy.base.schema import phoenix
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import FamilySchema, KeyRange, TableSchema
 from omidpy.storage.hbase import described
-from omidpy.storage.hbase import schema as schemas
 from omidpy.storage.hbase.idl import thrift2 as idl
+from omidpy.storage.hbase.thrift2 import schema as schemas
 from omidpy.storage.memory import MemoryStore
 
 REPORTED = {
