@@ -12,8 +12,8 @@ from omidpy.model import CellId, Timestamp
 from omidpy.wire.frames import frame, frame_request
 from omidpy.wire.messages import CommitRequest, CommitResponse
 from tests.integration.test_oracle_server import SETTINGS, Client, Running, run, until
-from tso.core import slices as slices_module
-from tso.core.slices import LongRequest
+from tso.core.shares import slices as slices_module
+from tso.core.shares.slices import LongRequest
 from tso.serving import connection as connection_module
 from tso.serving.slicing import SLICED_S
 

@@ -43,12 +43,12 @@ from tests.machines.processes import tso_server
 from tests.machines.tls import client_hello, counted_steps, loopback_certificate
 from tso.cli import _Service
 from tso.config import load_config
-from tso.core import heavy as heavy_module
 from tso.core.events import Batch, FlushResult, Question
-from tso.core.heavy import MAX_WAIT_S
 from tso.core.machine import Machine
-from tso.core.rates import WAIT_S
 from tso.core.settings import Settings
+from tso.core.shares import heavy as heavy_module
+from tso.core.shares.heavy import MAX_WAIT_S
+from tso.core.shares.rates import WAIT_S
 from tso.durable.lease import AnyLease
 from tso.durable.persist import NoPersistence
 from tso.instance import begin

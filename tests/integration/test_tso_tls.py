@@ -34,7 +34,7 @@ from omidpy.wire.messages import (
 )
 from tests.machines.processes import ServerProcess, tso_server
 from tests.machines.tls import Authority
-from tso.core.rates import GREAT_DEBT_S
+from tso.core.shares.rates import GREAT_DEBT_S
 from tso.serving.connection import HANDSHAKE_TIMEOUT_S
 
 pytestmark = pytest.mark.integration

@@ -31,7 +31,6 @@ from omidpy.wire.messages import (
 from tests.machines.oracle_driver import Disk
 from tso.core import batches as true_batches
 from tso.core import machine as true_machine
-from tso.core.clients import ANYBODY
 from tso.core.events import (
     Asked,
     Batch,
@@ -48,6 +47,7 @@ from tso.core.events import (
     Ticked,
 )
 from tso.core.settings import Inherited, Settings
+from tso.core.shares.clients import ANYBODY
 from tso.serving.conversation import Conversation
 
 MAX_COMMIT_CELLS: Final = 3

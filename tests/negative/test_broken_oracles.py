@@ -29,7 +29,7 @@ from tests.machines.oracle_driver import Disk, Driver, commit_request, small
 from tso.core.batches import Batches
 from tso.core.events import Batch, Deferred, Effect, Event, Flush, FlushResult, Question, Send
 from tso.core.machine import Machine
-from tso.core.recalling import Recaller
+from tso.core.past.recalling import Recaller
 from tso.core.settings import Settings
 
 MachineType = Callable[..., Machine[str]]

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 
 from omidpy.base.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
-from tso.core.clients import SHARES_IN_ALL, share_of
 from tso.core.events import Now
+from tso.core.shares.clients import SHARES_IN_ALL, share_of
 
 MAX_WORLD_LEAD_MS: Final = 10_000
 """How far the wall clock may run ahead of elapsed time since the oracle started."""

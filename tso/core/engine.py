@@ -33,8 +33,8 @@ from array import array
 from typing import TYPE_CHECKING, Final
 
 from omidpy.errors import RemoteProtocolError
-from tso.core.clients import NUMBER_BITS
 from tso.core.memory import KeptMemory, zeros
+from tso.core.shares.clients import NUMBER_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -55,7 +55,6 @@ from tso.core.answers import (
     unframed,
 )
 from tso.core.batches import Batches
-from tso.core.clients import ANYBODY, NUMBER_BITS, is_connection, share_of
 from tso.core.engine import (
     ABORT_CONFLICT,
     ABORT_LOW_WATERMARK,
@@ -89,13 +88,14 @@ from tso.core.events import (
     Ticket,
 )
 from tso.core.figures import Figures
-from tso.core.hoards import Hoards
-from tso.core.owners import Owners
-from tso.core.promises import Promises
-from tso.core.rates import GREAT_DEBT_S, Rates
-from tso.core.recalling import Recaller, is_undecided, unwritten
+from tso.core.past.owners import Owners
+from tso.core.past.promises import Promises
+from tso.core.past.recalling import Recaller, is_undecided, unwritten
 from tso.core.settings import MAX_WAITING_CELLS, TIMESTAMPS_PER_MS, Inherited, Settings
-from tso.core.slices import FILLED_AT_ONCE, LongRequest
+from tso.core.shares.clients import ANYBODY, NUMBER_BITS, is_connection, share_of
+from tso.core.shares.hoards import Hoards
+from tso.core.shares.rates import GREAT_DEBT_S, Rates
+from tso.core.shares.slices import FILLED_AT_ONCE, LongRequest
 
 ACTIVE_S: Final = 10.0
 """So long after its last request an oracle keeps its ceiling ready for the next one."""

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 from omidpy.base.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
 from omidpy.wire.frames import MAX_COMMIT_NUMBERS
-from tso.core.rates import Limits
+from tso.core.shares.rates import Limits
 
 TimestampMode: TypeAlias = Literal["world", "incremental"]
 

@@ -20,7 +20,7 @@ from omidpy.wire.frames import encode_response, frame
 from omidpy.wire.messages import CommitRequest, HandshakeResponse, PeerCapabilities
 from omidpy.wire.tls import TlsStream
 from tso.core.events import Answer, Question
-from tso.core.heavy import HEAVY_BYTES
+from tso.core.shares.heavy import HEAVY_BYTES
 from tso.serving.conversation import Conversation
 from tso.serving.log import log_event
 from tso.serving.tls import TLS_BYTE, ServerTls

@@ -50,9 +50,9 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
-from tso.core.clients import ANYBODY, numbered, share_number
 from tso.core.engine import commit_frame, read_commit, timestamp_frame
 from tso.core.events import Answer, Question
+from tso.core.shares.clients import ANYBODY, numbered, share_number
 from tso.core.writes import complaint_about
 
 MAX_CELLS_BYTES: Final = 64 * 1024

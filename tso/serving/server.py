@@ -6,8 +6,9 @@ clients together may occupy is counted here; `connection.py` has the bounds of o
 
 So has the work of one turn of the loop: a connection gets so many requests of its own served, and
 the next ones when the others had their turn.  A client that floods the server waits, no other does.
-A request that takes long by itself waits for its time while others ask, see `core/heavy.py`, and
-is then served slice by slice between the turns of others, see `slicing.py`.
+A request that takes long by itself waits for its time while others ask, see
+`core/shares/heavy.py`, and is then served slice by slice between the turns of others, see
+`slicing.py`.
 
 While one client alone asks, again and again, the loop looks for its next request for a moment
 before it sleeps, see `omidpy/base/wakefulness.py`: not while a batch is flushed, whose thread needs
@@ -49,8 +50,8 @@ from tso.core.events import (
     Ticked,
     now_by,
 )
-from tso.core.hoards import worst_of
 from tso.core.machine import Machine
+from tso.core.shares.hoards import worst_of
 from tso.durable.lease import AnyLease
 from tso.durable.persist import Persistence
 from tso.serving.admission import FairTurns, Places

@@ -1,7 +1,7 @@
 """Who of those with long requests is served next, and how much of it in one turn of the loop?
 
-`core/slices.py` says what a slice is; here they are done, one request after another in the order in
-which they came, between the turns of others.
+`core/shares/slices.py` says what a slice is; here they are done, one request after another in the
+order in which they came, between the turns of others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from omidpy.base.clock import Clock
 from omidpy.errors import RemoteProtocolError
 from tso.core.machine import Machine
-from tso.core.slices import LongRequest
+from tso.core.shares.slices import LongRequest
 from tso.serving.connection import Connection
 
 SLICED_S: Final = 0.25

@@ -1,9 +1,9 @@
 """Which connection is served next, and how much of what it sent in one turn of the loop?
 
 A connection that sent more than a turn takes comes again after all others had theirs.  It waits
-longer where too many answers wait for a flush, where its share owes (`core/rates.py`), and with a
-request that takes long by itself (`core/heavy.py`).  So one that floods the server waits, and no
-other does.
+longer where too many answers wait for a flush, where its share owes (`core/shares/rates.py`), and
+with a request that takes long by itself (`core/shares/heavy.py`).  So one that floods the server
+waits, and no other does.
 
 Lacks sockets and bytes: a connection is told to take its turn, and serves what it kept.
 """
@@ -18,10 +18,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from omidpy.base.clock import Clock
 from omidpy.base.metrics import Metrics
-from tso.core.clients import NUMBER_BITS
-from tso.core.heavy import HeavyTurns
 from tso.core.machine import Machine
-from tso.core.rates import WAIT_S
+from tso.core.shares.clients import NUMBER_BITS
+from tso.core.shares.heavy import HeavyTurns
+from tso.core.shares.rates import WAIT_S
 from tso.serving.log import log_event
 
 logger = logging.getLogger(__name__)

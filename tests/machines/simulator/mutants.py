@@ -33,7 +33,7 @@ from tests.machines.simulator.store import Stall
 from tso.core.batches import Batches
 from tso.core.events import Batch, Deferred, Flush, FlushResult, Send
 from tso.core.machine import Machine
-from tso.core.recalling import Recaller
+from tso.core.past.recalling import Recaller
 from tso.core.settings import TIMESTAMPS_PER_MS
 from tso.core.writes import cell_group
 from tso.durable import persist

@@ -19,8 +19,8 @@ from tso.core.age import (
     OracleTime,
     SampleLog,
 )
-from tso.core.clients import numbered
 from tso.core.events import Now
+from tso.core.shares.clients import numbered
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tso.core.clients import UntilOld, is_connection, numbered, share_of
-from tso.core.hoards import Hoards, worst_of
+from tso.core.shares.clients import UntilOld, is_connection, numbered, share_of
+from tso.core.shares.hoards import Hoards, worst_of
 
 
 def test_a_name_that_is_added_again_counts_once_until_its_newest_timestamp_is_old() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from tso.core.heavy import HEAVY_BYTES_PER_S, MAX_WAIT_S, HeavyTurns
+from tso.core.shares.heavy import HEAVY_BYTES_PER_S, MAX_WAIT_S, HeavyTurns
 
 SIZE: int = HEAVY_BYTES_PER_S  # the next one may go a second later
 

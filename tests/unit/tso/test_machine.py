@@ -20,8 +20,8 @@ from omidpy.wire.messages import (
 )
 from tests.machines.oracle_driver import INCREMENTAL, Disk, Driver, commit_request, small
 from tso.core import machine as machine_module
-from tso.core import promises as promises_module
 from tso.core import settings as settings_module
+from tso.core.past import promises as promises_module
 from tso.core.settings import Settings
 
 WORLD = Settings(timestamps="world", conflict_map_size=100)

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tso.core.clients import numbered
-from tso.core.owners import CLIENT_WEIGHT, Owners, fair_limit
+from tso.core.past.owners import CLIENT_WEIGHT, Owners, fair_limit
+from tso.core.shares.clients import numbered
 
 
 def begun(*start_timestamps: int) -> array[int]:

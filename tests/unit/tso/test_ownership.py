@@ -10,7 +10,7 @@ from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import AbortReason
 from omidpy.wire.messages import CommitResponse, FenceRequest, TimestampRequest
 from tests.machines.oracle_driver import Driver, commit_request, small
-from tso.core.clients import numbered
+from tso.core.shares.clients import numbered
 
 
 def refused(start_ts: int, reason: AbortReason, conflicts: tuple[int, ...] = ()) -> CommitResponse:

@@ -12,10 +12,10 @@ from omidpy.oracle.base import AbortReason
 from omidpy.wire.frames import frame_request
 from omidpy.wire.messages import CommitResponse, TimestampRequest
 from tests.machines.oracle_driver import Driver, commit_request, small
-from tso.core.clients import numbered
 from tso.core.events import Question
-from tso.core.rates import BURST_S, GREAT_DEBT_S, MAX_SHARE_COUNT, SWEEP_S, Limits, Rates
 from tso.core.settings import LEAST_CELLS_PER_S, PROTECTED_MS, Settings
+from tso.core.shares.clients import numbered
+from tso.core.shares.rates import BURST_S, GREAT_DEBT_S, MAX_SHARE_COUNT, SWEEP_S, Limits, Rates
 
 CELLS = Limits(cells_per_s=10, burst_cells=100)
 MINE, THEIRS = (numbered(share, 1, is_connection=False) for share in (1, 2))

@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Mapping
 from typing import Final
 
-from tso.core.clients import share_of
+from tso.core.shares.clients import share_of
 
 CLIENT_WEIGHT: Final = 32
 """What a client takes besides its timestamps, in timestamps of eight bytes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from tso.core.clients import UntilOld
+from tso.core.shares.clients import UntilOld
 
 MAX_INVALIDATION_COUNT: Final = 2**16
 """Invalidations above the low watermark that are remembered; more are not granted."""

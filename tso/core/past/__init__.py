@@ -1,0 +1,1 @@
+"""What is known of transactions that the conflict map has no word of any more."""
