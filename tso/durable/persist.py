@@ -37,9 +37,9 @@ Java's coprocessor drops versions by it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 from omidpy.base.cells import (
@@ -55,6 +55,7 @@ from omidpy.errors import (
     ConfigError,
     CorruptCell,
     NoSuchFamily,
+    StorageError,
     StorageUnavailable,
 )
 from omidpy.facts.commit_table import (
@@ -269,6 +270,13 @@ class StorePersistence:
             assert not batch.groups, "only a store with guarded batches is given cells"
             self._lease.renew_if_due(before_check=needs_check(batch))
             refused = self._write_plain(batch, entries)
+        with _behind_a_write():
+            return self._read_behind(batch, refused, entries)
+
+    def _read_behind(
+        self, batch: Batch[Ticket], refused: frozenset[int], entries: dict[int, CommitEntry]
+    ) -> FlushResult:
+        """Read what a batch that is durable asks for."""
         unread = [start_ts for start_ts in batch.invalidations if start_ts not in entries]
         prune_horizon = 0
         if wanted := [Timestamp(start_ts) for start_ts in [*unread, *batch.lookups]]:
@@ -322,6 +330,13 @@ class StorePersistence:
         if applied is None:
             reached("oracle.guard_refused", "I1")
             raise self._lease.lost()
+        with _behind_a_write():
+            return self._check_guarded(batch, entries, applied)
+
+    def _check_guarded(
+        self, batch: Batch[Ticket], entries: dict[int, CommitEntry], applied: Sequence[bool]
+    ) -> frozenset[int]:
+        """Look at what became of a batch that was written as one transaction; as there."""
         if self._lease.needs_check:
             self._lease.check()
         count = len(batch.commits) + len(batch.groups)
@@ -370,6 +385,13 @@ class StorePersistence:
         Returns:
             The commits that an invalidation forbade.
         """
+        with _behind_a_write():  # which of them was the first to write does not count here
+            return self._write_one_by_one(batch, entries)
+
+    def _write_one_by_one(
+        self, batch: Batch[Ticket], entries: dict[int, CommitEntry]
+    ) -> frozenset[int]:
+        """Write the kinds of things in a batch, each by itself; as `_write_plain`."""
         if batch.ceiling is not None:
             self._ceiling.raise_to(batch.ceiling)
         refused = self._write_ahead(batch)
@@ -523,6 +545,19 @@ class StorePersistence:
                 row[0].value if row else None,
                 RowMutation(LOW_WATERMARK_ROW, puts=(put,)),
             )
+
+
+@contextmanager
+def _behind_a_write() -> Iterator[None]:
+    """Let no failure say that nothing was written, where something was, or may have been.
+
+    A caller would take it for an abort that is certain, and the commit is in the store (I9).
+    """
+    try:
+        yield
+    except StorageError as error:
+        error.wrote_nothing = False
+        raise
 
 
 class NoPersistence:

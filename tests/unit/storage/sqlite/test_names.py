@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import omidpy
-from omidpy.errors import StorageError, TransactionAborted
+from omidpy.errors import CommitOutcomeUnknown, StorageError, TransactionAborted
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore, names
+from tso.durable.persist import StorePersistence
 
 TABLE = "t"
 
@@ -136,3 +138,32 @@ def test_a_commit_to_a_removed_file_is_not_acknowledged(path: Path) -> None:
     with pytest.raises(TransactionAborted, match=r"s\.db was removed or replaced"):
         tx.commit()
     tm.close()
+
+
+def test_a_file_that_is_removed_behind_a_commit_says_nothing_of_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I9: the batch is durable, and what is read behind it fails."""
+    tm = omidpy.connect(f"sqlite:///{path}")
+    tm.create_table("accounts", families=["cf"])
+    publish = StorePersistence._publish_java_low_watermark
+    elsewhere = path.with_name("elsewhere")
+    elsewhere.mkdir()
+
+    def removed(persistence: StorePersistence) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(names, "READS_LOOK_S", 0.0)
+        for one in path.parent.glob("s.db*"):
+            one.rename(elsewhere / one.name)
+        publish(persistence)
+
+    tx = tm.begin()
+    tx.table("accounts").put(b"r", {b"cf:q": b"1"})
+    monkeypatch.setattr(StorePersistence, "_publish_java_low_watermark", removed)
+    tm.oracle._driver.machine._wants_sample = True  # type: ignore[attr-defined]
+    with pytest.raises(CommitOutcomeUnknown):
+        tx.commit()
+    with contextlib.suppress(StorageError):
+        tm.close()
+    with omidpy.connect(f"sqlite:///{elsewhere / 's.db'}") as later, later.begin() as reader:
+        assert reader.table("accounts").row(b"r") == {b"cf:q": b"1"}
