@@ -193,9 +193,10 @@ class Driver:
                 answered, since_s, answer = self._spares.get_nowait()
             except Empty:  # another thread was faster
                 return None
-            is_young = time.monotonic() - since_s < SPARE_S
+            now_s = self._clock.monotonic_s()  # which goes on while the machine is suspended
+            is_good = now_s - since_s < SPARE_S and now_s < self._lease.vouched_until_s
             # Last, so that whatever is answered later is answered behind this begin.
-            if is_young and self._end is None and answered == self._answered:
+            if is_good and self._end is None and answered == self._answered:
                 return answer
         return None
 
@@ -335,7 +336,7 @@ class Driver:
             # Before a caller can learn of a decision, and begin: it must not be given a start
             # timestamp from before that.
             self._answered += 1
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic_s()
         for waiter, answer in begun:
             if waiter is self._nobody:
                 self._spares.put((self._answered, now_s, cast("TimestampResponse", answer)))

@@ -587,6 +587,41 @@ def test_an_oracle_that_slept_past_its_lease_begins_nothing() -> None:
     oracle.close()
 
 
+def with_a_spare(store: MemoryStore, clock: ManualClock) -> tuple[EmbeddedOracle, Timestamp]:
+    """Return an oracle, and a start timestamp that it has to spare, as a commit brings one."""
+    oracle = EmbeddedOracle(store, clock=clock, timestamps="incremental")
+    assert isinstance(commit(oracle, oracle.begin().start_ts, 1), CommitGranted)
+    spare = oracle._driver._spares.get(timeout=10)
+    oracle._driver._spares.put(spare)
+    return oracle, spare[2].start_ts
+
+
+@pytest.mark.parametrize("is_deposed", [False, True])
+def test_a_timestamp_to_spare_is_young_by_a_clock_that_counts_a_suspend(
+    *, is_deposed: bool
+) -> None:
+    """I8: another clock stands still while a successor takes over and commits."""
+    store, clock = SharedStore(), ManualClock()
+    oracle, spared = with_a_spare(store, clock)
+    if is_deposed:
+        # Not older than a spare may be, and the lease ends meanwhile.
+        oracle._lease._renewed_s -= 10
+        clock.advance(0.01)
+    else:
+        oracle._lease._renewed_s += 10
+        clock.advance(10)
+    begun = oracle.begin().start_ts
+    assert begun > spared
+    oracle.close()
+
+
+def test_a_timestamp_to_spare_is_used(store: WatchedStore) -> None:
+    """Or the guards above would guard nothing."""
+    oracle, spared = with_a_spare(store, ManualClock())
+    assert oracle.begin().start_ts == spared
+    oracle.close()
+
+
 def test_a_lease_left_by_a_crash_is_taken_when_its_period_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
