@@ -196,6 +196,11 @@ class Capabilities:
 class ProcessLock(Protocol):
     """An exclusive right that ends with its holder's process."""
 
+    @property
+    def excludes(self) -> bool:
+        """Whether it keeps others out, as was seen a moment ago; not after it was released."""
+        ...
+
     def release(self) -> None:
         """Give the right up; a second call does nothing."""
         ...

@@ -546,7 +546,10 @@ class _MemoryLock:
     def __init__(self, purpose: str, release: Callable[[_MemoryLock], None]) -> None:
         self.purpose = purpose
         self._release = release
+        self.excludes = True
+        """Whether it has not been released."""
 
     def release(self) -> None:
         """Give the right up; a second call does nothing."""
         self._release(self)
+        self.excludes = False

@@ -170,9 +170,16 @@ class Lease:
     @property
     def vouched_until_s(self) -> float:
         """Monotonic time until which no other oracle can hold the lease."""
-        # The lock is ours for as long as this process lives.  The record is for one period, counted
-        # from *before* we wrote it; a standby counts from when it saw it, which is later.
-        return inf if self._has_locks else self._renewed_s + self._record.period_ms / 1000
+        # The lock is ours for as long as this process lives, and its file has its name.  The record
+        # is for one period, counted from *before* we wrote it; a standby counts from when it saw
+        # it, which is later.
+        if self._has_locks:
+            return -inf if self._has_lost_lock else inf
+        return self._renewed_s + self._record.period_ms / 1000
+
+    @property
+    def _has_lost_lock(self) -> bool:
+        return self._lock is not None and not self._lock.excludes
 
     @property
     def is_held(self) -> bool:
@@ -246,8 +253,14 @@ class Lease:
                 of the period is over.
 
         Raises:
-            LeaseLost: if the record is another's.
+            LeaseLost: if the record is another's, or the file of the lock was removed.
         """
+        if self._has_lost_lock:
+            raise LeaseLost(
+                f"the lock file of the oracle of {self._store.url} was removed while the oracle "
+                "ran, so that another one may have begun. Nothing that was not yet answered is "
+                "answered; start the oracle again, and leave its lock file where it is"
+            )
         if self._is_due(periods=0.5 if before_check else 1 / _RENEWALS_PER_PERIOD):
             self._renew()
 

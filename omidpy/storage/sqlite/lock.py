@@ -42,6 +42,9 @@ _SHORT_PAUSES_S: Final = (0.00005, 0.0001, 0.0002, 0.0004)
 _LOOK_S: Final = 0.05
 """How often one who waits in line looks whether the first in it left without a word."""
 
+NAME_LOOK_S: Final = 0.1
+"""How often a lock looks whether its file was removed."""
+
 _NOTE_BYTES: Final = 512
 """A note in a lock file: the holder's pid, a space, its purpose, padded with spaces."""
 
@@ -372,6 +375,9 @@ class FileLock:
         self._purpose = purpose
         self._mutex = threading.Lock()
         self._fd: int | None = None
+        self._is_named = True
+        """Whether its file still had the name when that was last looked at."""
+        self._looked_s = -inf
 
     def take(self) -> None:
         """Take the lock, without waiting; once.
@@ -419,6 +425,22 @@ class FileLock:
     def is_held(self) -> bool:
         """Whether this process holds it."""
         return self._fd is not None
+
+    @property
+    def excludes(self) -> bool:
+        """Whether it is held, and its file was there a moment ago.
+
+        Another process makes a file anew where it was removed, and takes that lock.
+        """
+        now_s = time.monotonic()
+        if self._is_named and now_s - self._looked_s >= NAME_LOOK_S:
+            within(self._mutex, self._look)
+            self._looked_s = now_s
+        return self._is_named and self._fd is not None
+
+    def _look(self) -> None:
+        if self._fd is not None:
+            self._is_named = _is_still(self._fd, self._path)
 
     def forget_in_child(self) -> None:
         """Close a forked child's copy; the parent keeps the lock."""

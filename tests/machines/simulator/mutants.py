@@ -292,6 +292,8 @@ class OpensLockedFiles(Lease):
 
 
 class _NoLock:
+    excludes = True
+
     def release(self) -> None:
         """Have nothing to give back."""
 

@@ -491,6 +491,9 @@ class AheadStore(SimStore):
 
 
 class _Lock:
+    excludes = True
+    """Nobody removes what it stands for."""
+
     def __init__(self, holders: dict[str, Process], name: str, process: Process) -> None:
         self._holders = holders
         self._name = name

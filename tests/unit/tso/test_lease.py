@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -14,6 +16,8 @@ from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT, lease_address, read_lease
 from omidpy.storage.base import Capabilities
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.sqlite import SqliteStore
+from tests.machines.waiting import wait_for
 from tso.durable.lease import Lease
 
 
@@ -99,6 +103,21 @@ def test_a_lock_needs_no_renewal(locked: MemoryStore, clock: ManualClock) -> Non
     held.renew_if_due()
     assert read_lease(locked) == before
     assert not held.needs_renewal
+
+
+def test_an_oracle_whose_lock_file_was_removed_ends(tmp_path: Path, clock: ManualClock) -> None:
+    """I8: another one takes the lock of a file that is made anew, and commits."""
+    store = SqliteStore(tmp_path / "s.db")
+    create_system_tables(store)
+    held = Lease(store, holder="a", clock=clock)
+    assert held.try_acquire() is None
+    assert held.vouched_until_s == inf
+    (tmp_path / "s.db-oracle.lock").unlink()
+    wait_for(lambda: held.vouched_until_s == -inf, 10)
+    with pytest.raises(LeaseLost, match=r"lock file .* was removed"):
+        held.renew_if_due()
+    held.release()
+    store.close()
 
 
 # -- without ---------------------------------------------------------------------------------------
