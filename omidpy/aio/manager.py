@@ -195,14 +195,17 @@ class TransactionManager:
                 if key_of is None:
                     return await function(*owner, tx, *rest, **kwargs)
                 used = UsedKey(tx.blocking, key_of(*owner, *rest, **kwargs))
-                await tx.lane.run(used.__enter__)
+                await tx.lane.run(used.look)  # which goes on where the task is cancelled
                 if used.before is not None:
                     return Committed(used.before.commit_ts)
+                used.begin()
                 try:
-                    return await function(*owner, tx, *rest, **kwargs)
-                except BaseException as error:
-                    await tx.lane.finish(used.__exit__, type(error), error, None)
+                    result = await function(*owner, tx, *rest, **kwargs)
+                except BaseException:
+                    used.give_up()
                     raise
+                await tx.lane.finish(used.end)
+                return result
 
             @functools.wraps(function)
             async def call(*args: Any, **kwargs: Any) -> Any:

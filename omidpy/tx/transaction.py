@@ -124,6 +124,8 @@ class Transaction(Alone):
         self._layouts: dict[str, TableLayout] = {}
         self._tables: dict[tuple[str, bool, bool], TransactionalTable] = {}
         self._rollback_reason: str | None = None
+        self._keys_under_way: set[bytes] = set()
+        """Of calls that have not ended, see `UsedKey`."""
         self._is_entered = False
         self._is_preparing = False
         self.block: Block | None = None
@@ -249,6 +251,11 @@ class Transaction(Alone):
 
         Cost: 1 get; the commit writes 1 cell more.
         """
+        self._check_key(key)
+        self._note_key(key)
+
+    def _check_key(self, key: bytes) -> None:
+        """Raise `AlreadyCommitted` if a key is used up; nothing is changed."""
         self.check_writable()
         open_keys(self._session)
         row = self._key_row(key)
@@ -256,11 +263,9 @@ class Transaction(Alone):
             raise used_before(key, start_ts=self.start_ts, commit_ts=None)
         if (use := find_use(self._snapshot, row)) is not None:
             raise used_before(key, start_ts=use.start_ts, commit_ts=use.commit_ts)
-        self.table(KEYS_TABLE).put(row, {COLUMN: USED})
 
-    def _free_key(self, key: bytes) -> None:
-        """Take back what `use_key` did: what was to be done with the key has failed."""
-        self.table(KEYS_TABLE).delete(self._key_row(key))
+    def _note_key(self, key: bytes) -> None:
+        self.table(KEYS_TABLE).put(self._key_row(key), {COLUMN: USED})
 
     def _key_row(self, key: bytes) -> bytes:
         return key_row(check_key(key), table_prefix=self._session.catalog.table_prefix)
@@ -637,6 +642,9 @@ class Transaction(Alone):
     def _check_allowed(self) -> None:
         """Roll back and raise `TransactionAborted` if something was said that forbids a commit."""
         reason = self._rollback_reason or self._buffer.flaw
+        if reason is None and self._keys_under_way:
+            key = min(self._keys_under_way)
+            reason = f"a call with the idempotency key {key[:40]!r} has not ended, or was cut short"
         if reason is not None:
             self._roll_back()
             raise TransactionAborted(
@@ -915,7 +923,10 @@ class Transaction(Alone):
 
 
 class UsedKey:
-    """The block of a call that uses a key in a transaction: if it raises, the key is free again.
+    """The block of a call that uses a key in a transaction: if it raises, the key stays free.
+
+    The key is noted when the call has ended well, and until then nothing commits: an exception at
+    whatever line leaves no key that is used up by what was not done, and nothing done without it.
 
     Attributes:
         before: Who has used it before; then nothing is to be done.
@@ -926,11 +937,42 @@ class UsedKey:
         self._key = key
         self.before: AlreadyCommitted | None = None
 
-    def __enter__(self) -> Self:
+    def look(self) -> None:
+        """Find out who has used it; nothing is changed."""
         try:
-            self._transaction.use_key(self._key)
+            self._transaction._check_key(self._key)  # noqa: SLF001 - this module's own class
         except AlreadyCommitted as found:
             self.before = found
+
+    def begin(self) -> None:
+        """Let nothing commit before the end.
+
+        Raises:
+            UsageError: another call with the key is under way in the transaction.
+        """
+        under_way = self._transaction._keys_under_way  # noqa: SLF001 - as above
+        if self._key in under_way:
+            raise UsageError(
+                f"a call with the idempotency key {self._key[:40]!r} is under way in transaction "
+                f"{self._transaction.start_ts} already, or was cut short there; wait for it, or "
+                "begin another transaction"
+            )
+        under_way.add(self._key)
+
+    def end(self) -> None:
+        """Note the key: the call has ended well."""
+        if self._transaction.is_running:
+            self._transaction._note_key(self._key)  # noqa: SLF001 - as above
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Let the key be free, and the transaction go on: the call has failed."""
+        self._transaction._keys_under_way.discard(self._key)  # noqa: SLF001 - as above
+
+    def __enter__(self) -> Self:
+        self.look()
+        if self.before is None:
+            self.begin()
         return self
 
     def __exit__(
@@ -939,5 +981,9 @@ class UsedKey:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if exc_type is not None and self.before is None and self._transaction.is_running:
-            self._transaction._free_key(self._key)  # noqa: SLF001 - this module's own class
+        if self.before is not None:
+            return
+        if exc_type is None:
+            self.end()
+        else:
+            self.give_up()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from omidpy.errors import (
     ConfigError,
     OracleUnavailable,
     StorageUnavailable,
+    TransactionAborted,
     UsageError,
     WriteConflict,
 )
@@ -367,6 +369,118 @@ def test_a_call_that_failed_where_it_joined_has_not_used_its_key(client: Client)
             fail(tx, ZeroDivisionError)
         tx.table(TABLE).put(b"r", {b"cf:q": b"v"})
     assert fail(None) == "done"
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_a_call_that_failed_where_it_joined_may_be_made_again_there(
+    client: Client, *, is_flushed: bool
+) -> None:
+    """It is not done, whatever became of the first one."""
+    errors = [ZeroDivisionError()]
+
+    @client.tm.transactional(idempotency_key=KEY)
+    def pay(tx: Transaction) -> str:
+        if errors:
+            raise errors.pop()
+        tx.table(TABLE).put(b"r", {b"cf:q": b"paid"})
+        return "done"
+
+    with client.tm.begin() as tx:
+        with pytest.raises(ZeroDivisionError):
+            pay(tx)
+        if is_flushed:
+            tx.flush()
+        assert pay(tx) == "done"
+    assert client.read() == {b"cf:q": b"paid"}
+    assert isinstance(pay(), Committed)
+
+
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_a_call_cut_short_between_its_end_and_its_key_forbids_the_commit(
+    client: Client, monkeypatch: pytest.MonkeyPatch, *, is_noted: bool
+) -> None:
+    """What it did would be there, and be done again."""
+    add = adding(client, KEY)
+    note = Transaction._note_key
+
+    def interrupted(tx: Transaction, key: bytes) -> None:
+        if is_noted:
+            note(tx, key)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transaction, "_note_key", interrupted)
+    tx = client.tm.begin()
+    with pytest.raises(KeyboardInterrupt):
+        add(tx, b"a", 1)
+    monkeypatch.undo()
+    with pytest.raises(TransactionAborted, match="has not ended, or was cut short"):
+        tx.commit()
+    assert add(b"a", 1) == 1
+    assert client.read() == {b"cf:q": b"1"}
+
+
+def test_two_calls_with_one_key_are_not_under_way_in_one_transaction(client: Client) -> None:
+    """Neither knows of the other what it will have done."""
+
+    @client.tm.transactional(idempotency_key=KEY)
+    def pay(tx: Transaction, depth: int) -> None:
+        if depth:
+            pay(tx, depth - 1)
+
+    with client.tm.begin() as tx, pytest.raises(UsageError, match="under way in transaction"):
+        pay(tx, 1)
+
+
+def test_a_call_that_commits_what_it_has_joined_is_refused(client: Client) -> None:
+    """Its key would not be in that commit."""
+
+    @client.tm.transactional(idempotency_key=KEY)
+    def pay(tx: Transaction) -> None:
+        tx.table(TABLE).put(b"r", {b"cf:q": b"paid"})
+        tx.commit()
+
+    tx = client.tm.begin()
+    with pytest.raises(TransactionAborted, match="has not ended, or was cut short"):
+        pay(tx)
+    assert client.read() == {}
+
+
+def test_a_task_that_is_cancelled_while_a_key_is_looked_for_has_not_used_it() -> None:
+    """The look goes on behind it, and whoever catches that may commit the rest."""
+
+    async def pay_late() -> None:
+        looking, go_on = threading.Event(), threading.Event()
+        async with aio.connect("memory:") as tm:
+            await tm.create_table(TABLE, families=["cf"])
+
+            @tm.transactional(idempotency_key=KEY)
+            async def pay(tx: aio.Transaction) -> str:
+                await tx.table(TABLE).put(b"r", {b"cf:q": b"paid"})
+                return "done"
+
+            async with tm.begin() as tx:
+                await tx.use_key(b"another")
+            get = tm.blocking.store.get
+
+            def slow(*args: Any, **options: Any) -> Any:
+                looking.set()
+                go_on.wait(10)
+                return get(*args, **options)
+
+            tm.blocking.store.get = slow  # type: ignore[method-assign]
+            async with tm.begin() as tx:
+                await tx.table(TABLE).put(b"other", {b"cf:q": b"v"})
+                task = asyncio.create_task(pay(tx))
+                await asyncio.to_thread(looking.wait, 10)
+                task.cancel()
+                go_on.set()
+                with suppress(asyncio.CancelledError):
+                    await task
+                assert task.cancelled()
+            assert await pay() == "done"
+            assert await pay() != "done"
+
+    asyncio.run(pay_late())
 
 
 def test_an_error_of_the_functions_own_is_not_taken_for_a_repetition(client: Client) -> None:
