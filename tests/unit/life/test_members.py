@@ -17,6 +17,7 @@ from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.faults import FaultyStore, on
+from tests.machines.waiting import wait_for
 
 LEASE_S = 8.0
 
@@ -149,6 +150,19 @@ def test_a_worker_does_not_trust_itself_for_its_whole_lease() -> None:
     assert not worker.is_trusted()
     assert worker.beat()
     assert worker.is_trusted()
+
+
+def test_a_worker_whose_lock_file_was_removed_does_not_trust_itself(tmp_path: Path) -> None:
+    """A judge takes the lock of a file that is made anew, and buries it at once."""
+    store, clock = SqliteStore(tmp_path / "s.db"), ManualClock()
+    fates = TableFateStore(store)
+    worker = fates.new_worker(lease_s=LEASE_S, clock=clock)
+    assert worker.is_trusted()
+    (lock,) = tmp_path.glob("s.db-fate-*.lock")
+    lock.unlink()
+    wait_for(lambda: not worker.is_trusted(), 10)
+    assert fates.new_judge(clock).dead([worker.id]) == {worker.id}
+    store.close()
 
 
 def test_a_sign_of_life_that_cannot_be_read_is_judged_by_its_bytes() -> None:
