@@ -83,6 +83,7 @@ class SnapshotReader:
         *,
         owes: Callable[[Timestamp], bool] = lambda _: False,
         on_healed: Callable[[int], object] = lambda _: None,
+        run_soon: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
         """Join the parts.
 
@@ -94,6 +95,7 @@ class SnapshotReader:
             owes: Whether this process is about to write a transaction's shadow cells anyway, so
                 that a reader need not.
             on_healed: Told how many shadow cells a reader has written.
+            run_soon: Runs something in another thread, soon or not at all; None: there is none.
         """
         self.store = store
         self.pairing = store if isinstance(store, PairsCells) else None
@@ -107,6 +109,7 @@ class SnapshotReader:
         self.clock = clock
         self.owes = owes
         self.on_healed = on_healed
+        self.run_soon = run_soon
         self.tracing: Tracing | None = None
         self._plain: PlainVersions | None = None
 
@@ -362,7 +365,9 @@ class Snapshot:
             page_rows=page_rows,
         ):
             keys = [cells[0].row for cells in page]
-            rows = self._select(table, keys, page, columns, versions_read=versions, entries={})
+            rows = self._select(
+                table, keys, page, columns, versions_read=versions, entries={}, is_scan=True
+            )
             yield zip(keys, rows, strict=True)
 
     # -- deciding a batch of rows --------------------------------------------------------------
@@ -376,10 +381,13 @@ class Snapshot:
         *,
         versions_read: int,
         entries: Mapping[Timestamp, CommitEntry],
+        is_scan: bool = False,
     ) -> list[SeenRow]:
         rows: list[SeenRow | None] = [simple_row(paired(cells), self.before) for cells in found]
         if None in rows:
-            self._select_others(table, keys, found, columns, rows, versions_read, entries)
+            self._select_others(
+                table, keys, found, columns, rows, versions_read, entries, is_scan=is_scan
+            )
         # Behind the last read: a horizon that was raised before it may have taken versions (I10).
         self.check_horizon()
         return cast("list[SeenRow]", rows)
@@ -393,6 +401,8 @@ class Snapshot:
         rows: list[SeenRow | None],
         versions_read: int,
         entries: Mapping[Timestamp, CommitEntry],
+        *,
+        is_scan: bool,
     ) -> None:
         """Decide the rows that are not simple, and put them in their places.
 
@@ -417,7 +427,7 @@ class Snapshot:
                 max_version=self.max_version,
                 max_versions=versions_read,
             )
-        facts.heal()
+        facts.heal(is_scan=is_scan)
 
     def _decide(
         self, facts: RowFacts, found: Sequence[Row], versions_read: int

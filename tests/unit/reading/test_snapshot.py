@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -20,7 +21,7 @@ from omidpy.reading.visibility import VisibleRow, cells_of
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, Point, on
-from tests.machines.cells import World
+from tests.machines.cells import ALL_AT_ONCE, World
 
 NEW = Timestamp(10_000)
 
@@ -384,3 +385,61 @@ def test_cells_of_later_transactions_are_not_even_read(readers: Readers) -> None
     snapshot = readers.at(1000)
     points.extend(seen.cell for row in snapshot.read("t", [b"r"]) for seen in cells_of(row))
     assert points == [own]
+
+
+# -- heals behind a scan ---------------------------------------------------------------------------
+
+
+def unhealed(readers: Readers, *rows: bytes) -> None:
+    """Write committed cells without shadow cells."""
+    for number, row in enumerate(rows):
+        start_ts = 100 * (number + 1)
+        readers.world.put(row, start_ts)
+        readers.world.enter(start_ts, start_ts + 50)
+
+
+def test_what_a_scan_heals_is_written_behind_it(readers: Readers) -> None:
+    """The rows come first; who gets single ones has them healed at once."""
+    soon: list[Callable[[], object]] = []
+    readers.reader.run_soon = soon.append
+    unhealed(readers, b"a", b"b", b"c")
+    pages = readers.at().scan("t", KeyRange(b"a", b"c"))
+    assert [key for page in pages for key, _ in page] == [b"a", b"b"]
+    assert (readers.world.shadows(), len(soon)) == ({}, 1)
+    readers.values(readers.at(), b"c")
+    assert readers.world.shadows() == {(b"c", 300): 350}
+    soon.pop()()
+    assert readers.world.shadows() == {(b"a", 100): 150, (b"b", 200): 250, (b"c", 300): 350}
+    assert soon == []
+
+
+def test_a_scan_of_healed_rows_leaves_nothing_to_do(readers: Readers) -> None:
+    """The common case hands over nothing."""
+    soon: list[Callable[[], object]] = []
+    readers.reader.run_soon = soon.append
+    readers.world.healed(b"a", 100, 150)
+    list(readers.at().scan("t", KeyRange()))
+    assert soon == []
+
+
+def test_a_heal_that_comes_late_brings_nothing_back(readers: Readers) -> None:
+    """Its cell was collected meanwhile; a shadow cell alone is seen by nobody, and goes."""
+    soon: list[Callable[[], object]] = []
+    readers.reader.run_soon = soon.append
+    unhealed(readers, b"a")
+    readers.world.healed(b"a", 200, 250, b"newer")
+    list(readers.at().scan("t", KeyRange()))
+    readers.world.put(b"a", 300, b"newest")
+    readers.world.enter(300, 350)
+    list(readers.at().scan("t", KeyRange()))
+    readers.world.set_low_watermark(1000)
+    readers.world.compact()
+    for _ in range(2):
+        readers.world.clock.advance(3600)
+        readers.world.compact()
+    before = readers.values(readers.at(), b"a")
+    for heal in soon:
+        heal()
+    assert readers.values(readers.at(), b"a") == before == [[b"newest"]]
+    readers.world.compact(replace(ALL_AT_ONCE, should_collect=True))
+    assert set(readers.world.shadows()) == {(b"a", 300)}
