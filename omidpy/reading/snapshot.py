@@ -9,7 +9,8 @@ It knows nothing of the transaction's buffer, which `transaction.py` lays over w
 What the transaction has flushed already it recognises by the versions.
 
     I10  a batch is released only once the collection horizon, asked for after the batch arrived, is
-         found at or below the snapshot; a snapshot younger than `HORIZON_FREE_AGE_S` need not look
+         found at or below the snapshot; for `HORIZON_FREE_AGE_S` from its begin, and from each such
+         look, a snapshot need not look
 
 Cells that the transaction itself has flushed can be taken away too: a compaction drops them as soon
 as the transaction cannot commit any more.  So one that has flushed looks at the low watermark after
@@ -160,6 +161,8 @@ class Snapshot:
         self.start_ts = begun.start_ts if at is None else at
         self.epoch = max(begun.epoch, begun.low_watermark)
         self.asked_s = -inf if asked_s is None or at is not None else asked_s
+        self._looked_s = self.asked_s
+        """When the last look at the horizon began that found it low enough: at first, the begin."""
         self.has_sent_cells = False
         self._reader = reader
         self._has_own_cells = at is None
@@ -494,9 +497,13 @@ class Snapshot:
         return start_ts < self.epoch
 
     def check_horizon(self) -> None:
-        """Raise `SnapshotTooOld` if versions of this snapshot may be gone.  Cost: 0 or 1 get."""
-        is_young = self._reader.clock.monotonic_s() - self.asked_s < HORIZON_FREE_AGE_S
-        if is_young and not self.has_sent_cells:
+        """Raise `SnapshotTooOld` if versions of this snapshot may be gone.
+
+        Cost: 0 or 1 get: where no cells were sent, 1 every `HORIZON_FREE_AGE_S`, and at an earlier
+        moment 1 each time.
+        """
+        now_s = self._reader.clock.monotonic_s()
+        if now_s - self._looked_s < HORIZON_FREE_AGE_S and not self.has_sent_cells:
             return
         try:
             horizon, low_watermark = self._reader.watermarks.read_horizons()
@@ -516,6 +523,10 @@ class Snapshot:
                 f"{low_watermark}: it can no longer commit, and what it flushed may be gone; make "
                 "it shorter, or start tso-server with a longer --max-transaction-age"
             )
+        if self._has_own_cells:
+            # As at the begin: what could pass it is published behind this look, and nobody acts
+            # upon it for the whole grace.
+            self._looked_s = now_s
 
 
 def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | None:

@@ -352,6 +352,7 @@ def test_every_page_of_a_scan_is_judged(readers: Readers) -> None:
     pages = snapshot.scan("t", KeyRange(), page_rows=1)
     assert [row for row, _ in next(pages)] == [b"a"]
     readers.publish(5000)
+    readers.clock.advance(HORIZON_FREE_AGE_S)
     with pytest.raises(SnapshotTooOld):
         next(pages)
 
@@ -364,8 +365,53 @@ def test_the_end_of_a_scan_is_judged(readers: Readers) -> None:
     pages = snapshot.scan("t", KeyRange(), page_rows=1)
     next(pages)
     readers.publish(5000)
+    readers.clock.advance(HORIZON_FREE_AGE_S)
     with pytest.raises(SnapshotTooOld):
         next(pages)
+
+
+def test_a_look_counts_for_as_long_as_a_begin(readers: Readers) -> None:
+    """Old snapshots read as many rows as young ones: one look a second does for all."""
+    readers.world.healed(b"r", 100, 150)
+    snapshot = readers.at(1000)
+    readers.clock.advance(60)
+    readers.values(snapshot, b"r")
+    readers.store.calls.clear()
+    readers.clock.advance(HORIZON_FREE_AGE_S * 0.99)
+    assert readers.values(snapshot, b"r") == [[b"v"]]
+    assert readers.store.calls == {"get": 1}
+    readers.publish(5000)
+    readers.clock.advance(HORIZON_FREE_AGE_S * 0.01)
+    with pytest.raises(SnapshotTooOld):
+        readers.values(snapshot, b"r")
+
+
+def test_a_look_counts_from_when_it_began(readers: Readers) -> None:
+    """Its answer may have been long under way, while the horizon went past the snapshot."""
+    readers.world.healed(b"r", 100, 150)
+    snapshot = readers.at(1000)
+    readers.clock.advance(60)
+
+    def dawdle(point: Point) -> None:
+        if point.name == "get.after" and "OMIDPY_COMPACTION" in point.tables:
+            readers.clock.advance(HORIZON_FREE_AGE_S)
+
+    readers.store.plans.append(dawdle)
+    readers.values(snapshot, b"r")
+    readers.publish(5000)
+    with pytest.raises(SnapshotTooOld):
+        readers.values(snapshot, b"r")
+
+
+def test_who_has_sent_cells_looks_each_time(readers: Readers) -> None:
+    """They go as soon as the transaction cannot commit any more."""
+    readers.world.healed(b"r", 100, 150)
+    snapshot = readers.at(1000)
+    snapshot.has_sent_cells = True
+    for _ in range(2):
+        readers.store.calls.clear()
+        readers.values(snapshot, b"r")
+        assert readers.store.calls == {"get": 2}
 
 
 def test_a_store_without_our_control_table_has_no_horizon(readers: Readers) -> None:
