@@ -534,6 +534,8 @@ def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] |
     if columns is None:
         return None
     whole = {family for family, qualifier in columns if qualifier is None}
+    if len(whole) == len(columns):
+        return list(columns)
     wanted: dict[ColumnSpec, None] = {(family, None): None for family in whole}
     for family, qualifier in columns:
         if qualifier is None or family in whole:
