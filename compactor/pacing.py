@@ -75,6 +75,10 @@ class Pacing:
         """Return how many rows to read at once: what a second allows, and one at least."""
         return most if self.rows_per_s is None else max(1, min(most, int(self.rows_per_s)))
 
+    def has_rate(self) -> bool:
+        """Say whether it may not read as fast as it can."""
+        return self.rows_per_s is not None or self.bytes_per_s is not None
+
     def over(self) -> str:
         """Say that the window is over, for the reason of a laggard."""
         moment = datetime.fromtimestamp((self.ends_ms or 0) / 1000, UTC)

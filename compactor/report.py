@@ -127,6 +127,8 @@ class Report(msgspec.Struct, frozen=True):
     """Into how many tasks the tables were divided."""
     ranges_whole: int = 0
     """In how many of these every version was read, not only those behind the last claims."""
+    quick: str = ""
+    """Why no row had to be handed out and judged; empty where some were."""
     tables: Sequence[TableReport] = ()
     """What was passed over, by name."""
     low_watermark_age_s: float | None = None

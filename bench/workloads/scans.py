@@ -8,6 +8,7 @@ machine slows all of them alike.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -42,7 +43,7 @@ def measure(
     results: list[Result] = []
     for columns in WIDTHS:
         results += _healed(directory, rows=rows, columns=columns, rounds=rounds)
-        results += _unhealed(directory, rows=rows, columns=columns)
+        results += _unhealed(directory, rows=rows, columns=columns, rounds=min(rounds, 5))
         for versions in version_counts:
             results += _versioned(
                 directory, rows=versioned_rows, columns=columns, versions=versions, rounds=rounds
@@ -185,14 +186,34 @@ def _rates(
     ]
 
 
-def _unhealed(directory: Path, *, rows: int, columns: int) -> list[Result]:
-    """Scan a table whose writers left every shadow cell to its readers; it heals, so only once."""
-    url = f"sqlite:///{directory}/unhealed-{columns}.db"
-    with omidpy.connect(url, post_commit="none") as tm:
+def _unhealed(directory: Path, *, rows: int, columns: int, rounds: int) -> list[Result]:
+    """Scan a table whose writers left every shadow cell to its readers; and again, once healed.
+
+    By the clock, since another thread heals behind the first scan.
+    """
+    made = directory / f"unhealed-{columns}.db"
+    with omidpy.connect(f"sqlite:///{made}", post_commit="none") as tm:
         fill(tm, rows=rows, columns=columns)
-    with omidpy.connect(url, post_commit="none") as tm:
-        return _rates(
-            {"an unhealed table": lambda: snapshot_scan(tm)},
-            f"{rows} rows of {columns} cells, 1 process, healing them",
-            1,
+    best: dict[str, float] = {}
+    for number in range(rounds):
+        copy = shutil.copy(made, directory / f"unhealed-{columns}-{number}.db")
+        with omidpy.connect(f"sqlite:///{copy}") as tm:
+            for name in ("an unhealed table", "the same again"):
+                start_s = time.perf_counter()
+                snapshot_scan(tm)
+                spent_s = time.perf_counter() - start_s
+                best[name] = min(best.get(name, spent_s), spent_s)
+                tm.session.post_committer.drain()
+                while tm.session.tally.read().healed_cells < rows * columns:
+                    snapshot_scan(tm)
+                    tm.session.post_committer.drain()
+    return [
+        Result(
+            f"snapshot scan, {name}",
+            f"{rows} rows of {columns} cells, 1 process, by the clock",
+            per_second=round(rows / spent_s, 1),
+            ratio=round(best["the same again"] / spent_s, 2),
+            count=rows,
         )
+        for name, spent_s in best.items()
+    ]

@@ -44,7 +44,7 @@ from omidpy.base.tables import dated_incarnation, incarnation, undated_incarnati
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Claim, Watermarks
-from omidpy.model import MAX_VERSION, Cell, Timestamp, base
+from omidpy.model import MAX_VERSION, Cell, KeyRange, Timestamp, base
 from omidpy.reading.resolution import CellResolver, TableCell
 from omidpy.reading.visibility import Resolution
 from omidpy.storage.base import (
@@ -54,6 +54,9 @@ from omidpy.storage.base import (
     RestoresTables,
     Row,
     RowMutation,
+    Sieve,
+    Sifted,
+    SiftsRows,
     Store,
     Wanted,
 )
@@ -63,6 +66,13 @@ PAGE_ROWS: Final = 500
 
 PORTION: Final = Portion(cells=20_000, size_bytes=8 << 20)
 """What a pass holds at a time, about: a row that is more is passed over part by part."""
+
+FIRST_SIFTED_CELLS: Final = 2_000
+MOST_SIFTED_CELLS: Final = 32_000
+"""Cells that a store sifts at once: few until it is known whether that is worth it."""
+
+MOST_OTHERS: Final = 0.1
+"""Share of rows not seen to be clean, past which a store sifts no more of a range."""
 
 PASS_STEPS: Final = (
     "page-read",
@@ -105,6 +115,7 @@ class _Tally:
     bytes_dropped: int = 0
     foreign_cells: int = 0
     unseen_cells: int = 0
+    rows_sifted: int = 0
     settled: int = MAX_VERSION
     """A row without a version from here on has nothing to drop, at any horizon."""
     collected: int = MAX_VERSION
@@ -177,6 +188,7 @@ class RangePass:
             transactions_invalidated=len(self.commit_table.created),
             foreign_cells=tally.foreign_cells,
             unseen_cells=tally.unseen_cells,
+            rows_sifted=tally.rows_sifted,
             claim=claim,
             obstacle=self.obstacles.reason(),
             forbidden=frozenset(self.commit_table.created) if self.task.is_dry_run else frozenset(),
@@ -199,14 +211,61 @@ class RangePass:
         """Read the range: the families of ours, every version up to the last checkpoint of L.
 
         Of a span, those from its first one on: none, where another run claimed with a higher L.
-        Rows that are too long to be held are passed over here, and are in no page.
+        Rows that are too long to be held are passed over here, and are in no page; nor are those of
+        which the store says that they are clean.
         """
+        store, span = self.store, self.task.span
+        # Where each row is read whole that a span finds, all of them must be found; and who reads
+        # slowly wants small pages.
+        may_sift = (span.is_whole or not span.is_collecting) and not self.task.pacing.has_rate()
+        if isinstance(store, SiftsRows) and may_sift:
+            yield from self._sifted_pages(store)
+        else:
+            yield from self._pages(self.task.key_range)
+
+    def _sifted_pages(self, store: SiftsRows) -> Iterator[Sequence[FoundRow]]:
+        """Read the rows that the store does not tell to be clean, of which `clean.py` says why.
+
+        What it says is of a view that began behind L, as is what is read (L3).
+        """
+        least = self.task.span.min_version
+        sieve = Sieve(self._wanted(least), self.scope.first_timestamp, self.scope.newest)
+        most_cells = FIRST_SIFTED_CELLS
+        rest: KeyRange | None = self.task.key_range
+        while rest is not None:
+            self.check_window()
+            found = store.sift(self.task.table, rest, sieve, most_cells=most_cells)
+            if len(found.others) > MOST_OTHERS * (found.rows + len(found.others)):
+                yield from self._pages(rest)
+                return
+            self._take_clean(found)
+            for page in self.whole_rows(found.others, least):
+                if isinstance(page, LongRow):
+                    self._tally.rows_read += 1
+                    self.pass_long_row(page.key)
+                else:
+                    yield page
+            rest = found.rest
+            most_cells = min(4 * most_cells, MOST_SIFTED_CELLS)
+
+    def _take_clean(self, found: Sifted) -> None:
+        """Count rows that the store has seen to be clean, and remember what is to be."""
+        self.on_step("page-read")
+        tally = self._tally
+        tally.rows_read += found.rows
+        tally.rows_sifted += found.rows
+        if not self.scope.sees_whole_rows and found.oldest is not None:
+            tally.settled = min(tally.settled, base(found.oldest))
+        self._account(rows=found.rows, cells=found.cells, size_bytes=found.size_bytes)
+        self.on_read(self._so_far())
+
+    def _pages(self, key_range: KeyRange) -> Iterator[Sequence[FoundRow]]:
         store, wanted = self.store, self._wanted(self.task.span.min_version)
         page_rows = self.task.pacing.page_rows(PAGE_ROWS)
         if not isinstance(store, CutsRows):
             yield from store.scan(
                 self.task.table,
-                self.task.key_range,
+                key_range,
                 columns=wanted.columns(),
                 min_version=wanted.min_version,
                 max_version=wanted.max_version,
@@ -214,7 +273,7 @@ class RangePass:
             )
             return
         for page in store.scan_portions(
-            self.task.table, self.task.key_range, wanted, page_rows=page_rows, most=PORTION
+            self.task.table, key_range, wanted, page_rows=page_rows, most=PORTION
         ):
             if isinstance(page, LongRow):
                 self._tally.rows_read += 1
@@ -227,20 +286,33 @@ class RangePass:
         if self.task.span.is_whole or not self.task.span.is_collecting:
             yield page
             return
-        self._account(page, page_bytes(page))
-        yield from self.whole_rows([cells[0].row for cells in page])
+        self._account_page(page, page_bytes(page))
+        for rows in self.whole_rows([cells[0].row for cells in page]):
+            if isinstance(rows, LongRow):
+                self.pass_long_row(rows.key)
+            else:
+                yield rows
 
-    def _account(self, rows: Sequence[FoundRow], size_bytes: int) -> None:
-        self._tally.cells_read += sum(map(len, rows))
+    def _account_page(self, rows: Sequence[FoundRow], size_bytes: int) -> None:
+        self._account(rows=len(rows), cells=sum(map(len, rows)), size_bytes=size_bytes)
+
+    def _account(self, *, rows: int, cells: int, size_bytes: int) -> None:
+        self._tally.cells_read += cells
         self._tally.bytes_read += size_bytes
-        self.pacer.pause(rows=len(rows), size_bytes=size_bytes)
+        self.pacer.pause(rows=rows, size_bytes=size_bytes)
 
-    def whole_rows(self, rows: Sequence[bytes]) -> Iterator[Sequence[Row]]:
-        """Read rows again, each whole; one that is gone meanwhile is left out."""
-        store, wanted = self.store, self._wanted()
+    def whole_rows(
+        self, rows: Sequence[bytes], min_version: int = 0
+    ) -> Iterator[Sequence[Row] | LongRow]:
+        """Read rows, each whole from a version on; one that is gone meanwhile is left out."""
+        store, wanted = self.store, self._wanted(min_version)
         if not isinstance(store, CutsRows):
             found = store.get(
-                self.task.table, rows, columns=wanted.columns(), max_version=wanted.max_version
+                self.task.table,
+                rows,
+                columns=wanted.columns(),
+                min_version=wanted.min_version,
+                max_version=wanted.max_version,
             )
             yield [cells for cells in found if cells]
             return
@@ -248,9 +320,7 @@ class RangePass:
             portion = store.get_portion(self.task.table, rows, wanted, most=PORTION)
             rows = rows[len(portion) :]
             yield [cells for cells in portion if cells and not isinstance(cells, LongRow)]
-            for cells in portion:
-                if isinstance(cells, LongRow):
-                    self.pass_long_row(cells.key)
+            yield from (cells for cells in portion if isinstance(cells, LongRow))
 
     def pass_long_row(self, row: bytes) -> None:
         """Do part by part to a row what is done to others at once."""
@@ -274,7 +344,7 @@ class RangePass:
         for cells in self.store.row_parts(self.task.table, row, wanted, most=PORTION):
             self.check_window()
             self.on_step("page-read")
-            self._account([cells], page_bytes([cells]))
+            self._account_page([cells], page_bytes([cells]))
             self.on_read(self._so_far())
             yield cells
 
@@ -386,7 +456,7 @@ class RangePass:
 
     def _pass_page(self, page: Sequence[FoundRow], tally: _Tally) -> None:
         unclean, size_bytes = sifted(page, self.scope)
-        self._account(page, size_bytes)
+        self._account_page(page, size_bytes)
         plans = self.settle([examine(cells, self.scope) for cells in unclean], self.scope)
         self._remember(page, plans, tally)
         self.carry_out(plans)

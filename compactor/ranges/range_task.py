@@ -76,6 +76,8 @@ class RangeResult:
     foreign_cells: int = 0
     unseen_cells: int = 0
     """Cells without a transaction, which no snapshot sees until the table is adopted again."""
+    rows_sifted: int = 0
+    """Of those that were read, rows of which the store told that they are clean."""
     claim: Claim | None = None
     """What was claimed, or would have been in a dry run; None if the range is not healed."""
     obstacle: str = ""

@@ -67,6 +67,7 @@ def summed(
         ranges_whole=sum(
             bool(result.task.families) and result.task.span.is_whole for result in results
         ),
+        quick=why_quick(results),
         tables=tables,
         low_watermark_age_s=ages.age_s(outcome.low_watermark),
         horizon_age_s=ages.age_s(outcome.horizon),
@@ -74,6 +75,22 @@ def summed(
         laggards=[ages.dated(one, floor=floor) for one in outcome.laggards],
         dry_run=is_dry_run,
         seconds=round(clock.monotonic_s() - began_s, 3),
+    )
+
+
+def why_quick(results: Sequence[RangeResult]) -> str:
+    """Say why passes had nothing to judge; empty if they had, if one was hindered, or none was."""
+    passes = [one for one in results if one.task.families]
+    rows = sum(one.rows_read for one in passes)
+    if not passes or any(one.obstacle for one in passes):
+        return ""
+    if not rows:
+        return "nothing to heal: no cell was found that the claims of earlier runs do not speak of"
+    if rows != sum(one.rows_sifted for one in passes):
+        return ""
+    return (
+        f"nothing to heal: in all {rows:,} rows each cell has its shadow cell and one version, as "
+        "the store told without handing them out"
     )
 
 

@@ -135,6 +135,7 @@ def summary(report: Report) -> str:
         *(_of_tables(report) if report.dry_run else ()),
         f"  pruned       {entries:,} commit entries, {invalidations:,} invalidations",
         f"  watermark    {report.low_watermark}, prune horizon {report.horizon}",
+        *([f"  quick        {report.quick}"] if report.quick else ()),
         f"  took         {report.seconds:.1f} s",
     ]
     if report.knows_snapshots is False and report.horizon:

@@ -66,6 +66,9 @@ each; in a third of it four do, and a transaction of one row then takes a sixth 
 MAX_WAITING_TRANSACTIONS: Final = 4096
 """Past this many a commit does the work itself: memory stays bounded when the store is slower."""
 
+MAX_WAITING_FOR_ERRANDS: Final = 8
+"""Past this many things that wait an errand is dropped: commits go first, and memory is bounded."""
+
 _LOOK_S: Final = 1.0
 """How often one who waits looks whether a thread is at work."""
 
@@ -209,8 +212,19 @@ class _Mark:
         self.gate.acquire()
 
 
+class _Errand:
+    """Something to do that nobody waits for, and that may be left undone."""
+
+    __slots__ = ("carry_out",)
+
+    def __init__(self, carry_out: Callable[[], object]) -> None:
+        self.carry_out = carry_out
+
+
 class AsyncPostCommitter:
     """Completes transactions in one background thread, as many in a batch as are waiting.
+
+    The same thread runs errands, such as the heals of a scan, in between.
 
     A lone transaction is completed at once.  Under load some gather first, since a batch costs the
     same whatever its size.
@@ -226,7 +240,7 @@ class AsyncPostCommitter:
         self._reset()
 
     def _reset(self) -> None:
-        self._queue: SimpleQueue[Completion | _Mark] = SimpleQueue()
+        self._queue: SimpleQueue[Completion | _Errand | _Mark] = SimpleQueue()
         self._owed: set[Timestamp] = set()
         self._working = threading.Lock()
         self._worker_id = 0
@@ -246,6 +260,15 @@ class AsyncPostCommitter:
         if self._is_closed:  # meanwhile, and no thread may look into the queue any more
             self._complete_rest()
         else:
+            self._need_worker()
+
+    def run_soon(self, errand: Callable[[], object]) -> None:
+        """Run something behind what waits, or never: where much waits, or after the close.
+
+        An error of it is logged.
+        """
+        if not self._is_closed and self._queue.qsize() < MAX_WAITING_FOR_ERRANDS:
+            self._queue.put(_Errand(errand))
             self._need_worker()
 
     def owes(self, start_ts: Timestamp) -> bool:
@@ -278,6 +301,8 @@ class AsyncPostCommitter:
             item = self._queue.get()
             if isinstance(item, _Mark):
                 item.gate.release()
+            elif isinstance(item, _Errand):
+                _carry_out(item)
             else:
                 self._completer.complete((item,))
                 self._owed.discard(item.start_ts)
@@ -313,27 +338,30 @@ class AsyncPostCommitter:
         last_batch_s = -math.inf
         # What is put behind the end, once it is closed, its own thread looks after.
         while not (self._is_closed and self._queue.empty()):
-            batch, mark = self._gathered(last_batch_s)
+            batch, behind = self._gathered(last_batch_s)
             try:
                 if batch:
                     self._completer.complete(batch)
             finally:
-                last_batch_s = time.monotonic()
+                if batch:
+                    last_batch_s = time.monotonic()
                 self._owed.difference_update(completion.start_ts for completion in batch)
-                if mark is not None:
-                    mark.gate.release()
-            if mark is not None and mark.is_the_end:
+                if isinstance(behind, _Mark):
+                    behind.gate.release()
+            if isinstance(behind, _Errand):
+                _carry_out(behind)
+            if isinstance(behind, _Mark) and behind.is_the_end:
                 return
 
-    def _gathered(self, last_batch_s: float) -> tuple[list[Completion], _Mark | None]:
-        """Return what to complete, and the mark behind it if a caller waits."""
+    def _gathered(self, last_batch_s: float) -> tuple[list[Completion], _Errand | _Mark | None]:
+        """Return what to complete, and the errand behind it, or the mark if a caller waits."""
         batch: list[Completion] = []
         item = self._queue.get()
         until_s = time.monotonic()
         if until_s - last_batch_s < self.gathering.under_load_s:
             until_s += self.gathering.gather_s
         while True:
-            if isinstance(item, _Mark):
+            if not isinstance(item, Completion):
                 return batch, item
             batch.append(item)
             if len(batch) == MAX_BATCH_TRANSACTIONS:
@@ -345,3 +373,10 @@ class AsyncPostCommitter:
                 item = self._queue.get(timeout=max(0.0, wait_s))
             except Empty:
                 return batch, None
+
+
+def _carry_out(errand: _Errand) -> None:
+    try:
+        errand.carry_out()
+    except Exception:
+        log.exception("what was to be done behind a read failed; it is left undone")

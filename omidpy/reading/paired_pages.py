@@ -105,7 +105,7 @@ class PairedPages:
             if others:
                 facts = snapshot.facts(self._table)
                 others = self._simple_if_healed(facts, found, others, rows)
-                facts.heal()
+                facts.heal(is_scan=True)
             if others:
                 again = snapshot.read_with(
                     self._table, [keys[index] for index in others], self._columns, facts.entries

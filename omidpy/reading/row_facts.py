@@ -29,6 +29,7 @@ class Reader(Protocol):
     resolver: CellResolver
     owes: Callable[[Timestamp], bool]
     on_healed: Callable[[int], object]
+    run_soon: Callable[[Callable[[], object]], object] | None
 
 
 class RowFacts:
@@ -133,8 +134,23 @@ class RowFacts:
         """Take note of those committed cells of a row that had no shadow cell."""
         self._unhealed.update(one for one in committed if one[0][1:4] not in row.shadows)
 
-    def heal(self) -> None:
-        """Write the shadow cells that were missing.  A failure is logged.  Cost: 0 or 1 write."""
+    def heal(self, *, is_scan: bool = False) -> None:
+        """Write the shadow cells that were missing.  A failure is logged.
+
+        Behind a page of a scan that is done soon, in another thread where there is one, or not at
+        all: the next reader or the compactor tries again.
+
+        Cost: 0 or 1 write.
+        """
+        if not self._unhealed:
+            return
+        run_soon = self._reader.run_soon if is_scan else None
+        if run_soon is None:
+            self._heal()
+        else:
+            run_soon(self._heal)
+
+    def _heal(self) -> None:
         owes = self._reader.owes
         owed = {at for at in {base(cell.version) for cell in self._unhealed} if owes(at)}
         cells = {

@@ -9,7 +9,8 @@ It knows nothing of the transaction's buffer, which `transaction.py` lays over w
 What the transaction has flushed already it recognises by the versions.
 
     I10  a batch is released only once the collection horizon, asked for after the batch arrived, is
-         found at or below the snapshot; a snapshot younger than `HORIZON_FREE_AGE_S` need not look
+         found at or below the snapshot; for `HORIZON_FREE_AGE_S` from its begin, and from each such
+         look, a snapshot need not look
 
 Cells that the transaction itself has flushed can be taken away too: a compaction drops them as soon
 as the transaction cannot commit any more.  So one that has flushed looks at the low watermark after
@@ -83,6 +84,7 @@ class SnapshotReader:
         *,
         owes: Callable[[Timestamp], bool] = lambda _: False,
         on_healed: Callable[[int], object] = lambda _: None,
+        run_soon: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
         """Join the parts.
 
@@ -94,6 +96,7 @@ class SnapshotReader:
             owes: Whether this process is about to write a transaction's shadow cells anyway, so
                 that a reader need not.
             on_healed: Told how many shadow cells a reader has written.
+            run_soon: Runs something in another thread, soon or not at all; None: there is none.
         """
         self.store = store
         self.pairing = store if isinstance(store, PairsCells) else None
@@ -107,6 +110,7 @@ class SnapshotReader:
         self.clock = clock
         self.owes = owes
         self.on_healed = on_healed
+        self.run_soon = run_soon
         self.tracing: Tracing | None = None
         self._plain: PlainVersions | None = None
 
@@ -157,6 +161,8 @@ class Snapshot:
         self.start_ts = begun.start_ts if at is None else at
         self.epoch = max(begun.epoch, begun.low_watermark)
         self.asked_s = -inf if asked_s is None or at is not None else asked_s
+        self._looked_s = self.asked_s
+        """When the last look at the horizon began that found it low enough: at first, the begin."""
         self.has_sent_cells = False
         self._reader = reader
         self._has_own_cells = at is None
@@ -362,7 +368,9 @@ class Snapshot:
             page_rows=page_rows,
         ):
             keys = [cells[0].row for cells in page]
-            rows = self._select(table, keys, page, columns, versions_read=versions, entries={})
+            rows = self._select(
+                table, keys, page, columns, versions_read=versions, entries={}, is_scan=True
+            )
             yield zip(keys, rows, strict=True)
 
     # -- deciding a batch of rows --------------------------------------------------------------
@@ -376,10 +384,13 @@ class Snapshot:
         *,
         versions_read: int,
         entries: Mapping[Timestamp, CommitEntry],
+        is_scan: bool = False,
     ) -> list[SeenRow]:
         rows: list[SeenRow | None] = [simple_row(paired(cells), self.before) for cells in found]
         if None in rows:
-            self._select_others(table, keys, found, columns, rows, versions_read, entries)
+            self._select_others(
+                table, keys, found, columns, rows, versions_read, entries, is_scan=is_scan
+            )
         # Behind the last read: a horizon that was raised before it may have taken versions (I10).
         self.check_horizon()
         return cast("list[SeenRow]", rows)
@@ -393,6 +404,8 @@ class Snapshot:
         rows: list[SeenRow | None],
         versions_read: int,
         entries: Mapping[Timestamp, CommitEntry],
+        *,
+        is_scan: bool,
     ) -> None:
         """Decide the rows that are not simple, and put them in their places.
 
@@ -417,7 +430,7 @@ class Snapshot:
                 max_version=self.max_version,
                 max_versions=versions_read,
             )
-        facts.heal()
+        facts.heal(is_scan=is_scan)
 
     def _decide(
         self, facts: RowFacts, found: Sequence[Row], versions_read: int
@@ -484,9 +497,13 @@ class Snapshot:
         return start_ts < self.epoch
 
     def check_horizon(self) -> None:
-        """Raise `SnapshotTooOld` if versions of this snapshot may be gone.  Cost: 0 or 1 get."""
-        is_young = self._reader.clock.monotonic_s() - self.asked_s < HORIZON_FREE_AGE_S
-        if is_young and not self.has_sent_cells:
+        """Raise `SnapshotTooOld` if versions of this snapshot may be gone.
+
+        Cost: 0 or 1 get: where no cells were sent, 1 every `HORIZON_FREE_AGE_S`, and at an earlier
+        moment 1 each time.
+        """
+        now_s = self._reader.clock.monotonic_s()
+        if now_s - self._looked_s < HORIZON_FREE_AGE_S and not self.has_sent_cells:
             return
         try:
             horizon, low_watermark = self._reader.watermarks.read_horizons()
@@ -506,6 +523,10 @@ class Snapshot:
                 f"{low_watermark}: it can no longer commit, and what it flushed may be gone; make "
                 "it shorter, or start tso-server with a longer --max-transaction-age"
             )
+        if self._has_own_cells:
+            # As at the begin: what could pass it is published behind this look, and nobody acts
+            # upon it for the whole grace.
+            self._looked_s = now_s
 
 
 def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | None:
@@ -513,6 +534,8 @@ def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] |
     if columns is None:
         return None
     whole = {family for family, qualifier in columns if qualifier is None}
+    if len(whole) == len(columns):
+        return list(columns)
     wanted: dict[ColumnSpec, None] = {(family, None): None for family in whole}
     for family, qualifier in columns:
         if qualifier is None or family in whole:

@@ -392,6 +392,57 @@ class CutsRows(Protocol):
         ...
 
 
+class Sieve(NamedTuple):
+    """Which cells are looked at, and what a clean row has."""
+
+    wanted: Wanted
+    first_version: int
+    """No version below it."""
+    newest: int
+    """No shadow cell that holds a number above it."""
+
+
+class Sifted(NamedTuple):
+    """Some rows of a range that follow each other, told apart."""
+
+    rows: int
+    """How many of them are clean."""
+    cells: int
+    """What those have together."""
+    size_bytes: int
+    """Of these cells, keys and values, 8 bytes for a version."""
+    oldest: int | None
+    """The lowest version among them; None: no row is clean."""
+    others: list[bytes]
+    """Keys of the rows that were not seen to be clean, in order."""
+    rest: KeyRange | None
+    """What is left of the range; None: nothing."""
+
+
+@runtime_checkable
+class SiftsRows(Protocol):
+    """A store that tells by itself which rows are plainly clean.
+
+    An option: from every other store rows come whole, and their reader tells.
+
+    A row is clean if its wanted cells are data and their shadow cells in the form with a prefix,
+    one for each, if it has one version of each column, and no data cell is a tombstone, which are
+    empty or hold the older form's value, or a family marker, which is empty, too; and if each
+    shadow cell holds 8 bytes, a number from its version up to the newest.
+    """
+
+    def sift(self, table: str, key_range: KeyRange, sieve: Sieve, *, most_cells: int) -> Sifted:
+        """Look at the first rows of a range, in one view of them.
+
+        Args:
+            table: Where they are.
+            key_range: Which rows.
+            sieve: What is looked at.
+            most_cells: How many cells, about; a row is looked at as a whole.
+        """
+        ...
+
+
 @runtime_checkable
 class RestoresTables(Protocol):
     """A store in which an administrator may turn a single table back to what it was.

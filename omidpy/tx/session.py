@@ -137,6 +137,11 @@ class Session:
             clock,
             owes=self.post_committer.owes,
             on_healed=self.tally.healed,
+            run_soon=(
+                self.post_committer.run_soon
+                if isinstance(self.post_committer, AsyncPostCommitter)
+                else None
+            ),
         )
         self.open_queue: Callable[[str], Openable] = open_queue or _no_queue
         """Finds an export queue by its id."""

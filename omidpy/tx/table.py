@@ -96,6 +96,8 @@ class TransactionalTable(Counters, Frames):
             minds_indexes=minds_indexes,
         )
         self.layout = layout
+        # Families that are not ours are never read: their cells have no transaction.
+        self._all_columns: list[ColumnSpec] = [(name, None) for name in sorted(layout.families)]
         self.name = layout.name
         self.is_conflict_free = conflict_free
 
@@ -409,8 +411,7 @@ class TransactionalTable(Counters, Frames):
         self._host.check_open()
         specs = parse_columns(columns)
         if specs is None:
-            # Families that are not ours are never read: their cells have no transaction.
-            return [(family, None) for family in sorted(self.layout.families)]
+            return self._all_columns
         for family, _ in specs:
             self.layout.check_family(family)
         return specs

@@ -913,6 +913,7 @@ def test_report_has_exactly_the_promised_keys(world: World) -> None:
         "asked",
         "ranges",
         "ranges_whole",
+        "quick",
         "tables",
         "low_watermark_age_s",
         "horizon_age_s",

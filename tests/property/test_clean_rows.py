@@ -9,8 +9,11 @@ cells.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count, product
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import pytest
@@ -22,7 +25,8 @@ from compactor.ranges import range_pass
 from compactor.ranges.range_pass import RangePass
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.ranges.spans import WHOLE, Span
-from compactor.rows.clean import Sifted, sifted
+from compactor.rows.clean import Sifted as SiftedPage
+from compactor.rows.clean import sifted
 from compactor.rows.heal import Scope, examine, plan_row, unresolved
 from omidpy.base.cells import LEGACY_TOMBSTONE, SHADOW_SUFFIX, encode_long, shadow_qualifier
 from omidpy.base.clock import ManualClock
@@ -37,10 +41,11 @@ from omidpy.model import (
     TableSchema,
     base,
 )
-from omidpy.storage.base import Put, Row, RowMutation
+from omidpy.storage.base import Put, Row, RowMutation, Sieve, Sifted, SiftsRows, Store, Wanted
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.thrift2.convert import ResultRow
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.sqlite import SqliteStore
 
 L: Final = 1000
 NEWEST: Final = 5000
@@ -173,7 +178,128 @@ def test_what_clients_leave_behind_is_taken_for_clean(commit: str) -> None:
     written = [(*column, 100, b"v", commit) for column in columns]
     later = [(*column[:2], 150, *column[3:]) for column in written[:4]]
     page = [row_of([*later, *written[4:]], b"one"), row_of(written, b"two")]
-    assert sifted(page, Scope(MARKED, L, 0, 300)) == Sifted([], page_bytes(page))
+    assert sifted(page, Scope(MARKED, L, 0, 300)) == SiftedPage([], page_bytes(page))
+
+
+# -- the same told by a store ----------------------------------------------------------------------
+
+numbers: Final = count()
+
+
+@pytest.fixture(scope="module")
+def things() -> Iterator[SqliteStore]:
+    """Make one file; each example has a table of its own."""
+    with tempfile.TemporaryDirectory() as directory:
+        store = SqliteStore(Path(directory) / "things.db")
+        create_system_tables(store)
+        yield store
+        store.close()
+
+
+def filled(store: Store, page: Sequence[Row]) -> str:
+    """Make a table of rows with the keys 0, 1 and so on; return its name."""
+    name = f"t{next(numbers)}-"
+    store.create_table(TableSchema(name, [FamilySchema(family) for family in FAMILIES]))
+    rows = [
+        RowMutation(b"%d" % number, [Put(*cell[1:]) for cell in row])
+        for number, row in enumerate(page)
+    ]
+    store.write({name: [row for row in rows if row.puts]})
+    return name
+
+
+def sifted_by_store(
+    store: SqliteStore, page: Sequence[Row], scope: Scope, *, most_cells: int = 1000
+) -> Sifted:
+    """Return what a store tells of rows in all."""
+    assert isinstance(store, SiftsRows)
+    table = filled(store, page)
+    wanted = Wanted(tuple(sorted(scope.families)), 0, scope.max_version())
+    sieve = Sieve(wanted, scope.first_timestamp, min(scope.newest, MAX_VERSION))
+    rest: KeyRange | None = KeyRange()
+    parts = []
+    while rest is not None:
+        parts.append(store.sift(table, rest, sieve, most_cells=most_cells))
+        rest = parts[-1].rest
+    return Sifted(
+        sum(part.rows for part in parts),
+        sum(part.cells for part in parts),
+        sum(part.size_bytes for part in parts),
+        min((part.oldest for part in parts if part.oldest is not None), default=None),
+        [key for part in parts for key in part.others],
+        None,
+    )
+
+
+@given(rows, scopes, st.sampled_from((1, 3, 1000)))
+@example(
+    [
+        [
+            (b"f", b"a", 100, b"v", "new"),
+            (b"f", b"a", 150, b"v", "new"),
+            (b"g", b"a", 50, b"v", "old"),
+        ]
+    ],
+    Scope(MARKED, L, 0, 0),
+    1,
+)
+@example(
+    [[(b"f", b"a", 100, b"v", "new"), (b"f", b"ab", 150, b"v", "before")]],
+    Scope(MARKED, L, 0, 0),
+    1,
+)
+def test_a_store_tells_of_no_row_that_it_is_clean_but_of_clean_ones(
+    things: SqliteStore, written: Sequence[Sequence[Written]], scope: Scope, most_cells: int
+) -> None:
+    """Wherever it cuts the range; and of those that our own look tells at once it does."""
+    page = [row_of(row, b"%d" % number) for number, row in enumerate(written)]
+    found = sifted_by_store(things, page, scope, most_cells=most_cells)
+    ours = scope.families
+    seen = [
+        [cell for cell in row if cell.version < scope.max_version() and cell.family in ours]
+        for row in page
+    ]
+    clean = [row for row in seen if row and row[0].row not in found.others]
+    assert all(is_left_alone(row, scope) for row in clean)
+    assert (found.rows, found.cells, found.size_bytes, found.oldest) == (
+        len(clean),
+        sum(map(len, clean)),
+        page_bytes(clean),
+        min((cell.version for row in clean for cell in row), default=None),
+    )
+    plainly = [row for row in seen if row and row not in sifted([row], scope).rows]
+    if not any(cell.family not in ours for row in page for cell in row):
+        assert all(row in clean for row in plainly)
+
+
+@given(rows, st.sampled_from((0, 300)), st.sampled_from((WHOLE, Span(100, is_collecting=False))))
+def test_a_pass_comes_to_the_same_where_the_store_sifts(
+    things: SqliteStore, written: Sequence[Sequence[Written]], drop_horizon: int, span: Span
+) -> None:
+    """What it counts, says and claims, and what it leaves in the store."""
+    page = [row_of(row, b"%d" % number) for number, row in enumerate(written)]
+
+    def passed(most_others: float) -> tuple[list[list[Row]], str, int]:
+        table = filled(things, page)
+        entries = replace(things.schema(COMMIT_TABLE), name=f"{table}-commits")
+        things.create_table(entries)
+        task = RangeTask(
+            table, KeyRange(), MARKED, L, 60, drop_horizon, entries.name, newest=NEWEST, span=span
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(range_pass, "MOST_OTHERS", most_others)
+            patch.setattr(range_pass, "FIRST_SIFTED_CELLS", 3)
+            result = RangePass(things, task, clock=ManualClock()).run()
+        told = (list(things.scan(table)), str(result).replace(table, "t"), result.rows_sifted)
+        things.drop_table(table)
+        return told
+
+    (left, told, sifted_rows), (left_too, told_too, none) = map(passed, (1.0, -1.0))
+    assert not none
+    assert (left, told.replace(f"rows_sifted={sifted_rows}", "rows_sifted=0")) == (
+        left_too,
+        told_too,
+    )
 
 
 A: Final = Cell(b"r", b"f", b"a", 100, b"v")
@@ -196,6 +322,10 @@ SHADOW: Final = Cell(b"r", b"f", shadow_qualifier(b"a"), 100, encode_long(150))
         pytest.param([SHADOW, A._replace(value=b"")], id="a tombstone"),
         pytest.param([SHADOW, A._replace(value=LEGACY_TOMBSTONE)], id="an older tombstone"),
         pytest.param(row_of([(b"f", b"", 100, b"", "new")]), id="a family marker"),
+        pytest.param(
+            row_of([(b"f", b"a" + SHADOW_SUFFIX, 100, encode_long(150), "new")]),
+            id="a shadow cell that has one",
+        ),
         pytest.param([one._replace(version=50) for one in (SHADOW, A)], id="before the oracle"),
         pytest.param([SHADOW._replace(version=150), SHADOW, A], id="one shadow cell more"),
         pytest.param(
@@ -204,13 +334,15 @@ SHADOW: Final = Cell(b"r", b"f", shadow_qualifier(b"a"), 100, encode_long(150))
         ),
     ],
 )
-def test_what_is_odd_about_one_cell_is_seen(row: Row) -> None:
+def test_what_is_odd_about_one_cell_is_seen(row: Row, things: SqliteStore) -> None:
     """Each by itself, and beside rows of which nothing is to be said."""
     scope = Scope(MARKED, L, 60, 300, newest=NEWEST)
     assert not is_left_alone(row, scope)
     clean = [SHADOW, A]
     assert is_left_alone(clean, scope)
     assert sifted([clean, row, clean], scope).rows == [row]
+    found = sifted_by_store(things, [clean, row, clean], scope)
+    assert (found.rows, found.cells, found.others) == (2, 4, [b"1"])
 
 
 def test_a_shadow_cell_speaks_for_its_own_row() -> None:
@@ -238,7 +370,7 @@ def test_a_pass_comes_to_the_same_without_sifting(
         with pytest.MonkeyPatch.context() as patch:
             if not is_sifting:
                 patch.setattr(
-                    range_pass, "sifted", lambda page, _: Sifted(list(page), page_bytes(page))
+                    range_pass, "sifted", lambda page, _: SiftedPage(list(page), page_bytes(page))
                 )
             result = RangePass(store, task, clock=ManualClock()).run()
         return result, list(store.scan("t"))

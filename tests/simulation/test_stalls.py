@@ -181,7 +181,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
 
 PROTOCOLS: Final[tuple[type, ...]] = (
     *(base.Store, base.ChecksBehind, base.CutsRows, base.KnowsServers, base.PairsCells),
-    *(base.RestoresTables, base.ShapesChanges, base.ShapesRows),
+    *(base.RestoresTables, base.ShapesChanges, base.ShapesRows, base.SiftsRows),
 )
 """What a store may be asked."""
 MOST_TOLD: Final = 3

@@ -220,19 +220,21 @@ def row_found(connection: sqlite3.Connection, search: Search) -> list[Fields]:
     """Read a row or a family of it: at least `max_versions` of each column, in order."""
     low, high, count = search.bounds
     text = _row_text(search.cells, len(search.prefix))
-    with closing(connection.execute(text, (low, high, *search.prefix))) as cursor:
-        if count is None:
-            return cursor.fetchall()
-        found: list[Fields] = []
-        size = 2 * FIRST_CELLS  # to begin again costs as much as so many cells
-        while True:
+    cursor = connection.execute(text, (low, high, *search.prefix))
+    if count is None:
+        return cursor.fetchall()
+    size = 2 * FIRST_CELLS  # to begin again costs as much as so many cells
+    found: list[Fields] = cursor.fetchmany(size)
+    if len(found) < size:
+        return found  # the rule; a cursor that was read to its end is closed
+    with closing(cursor):
+        part = found
+        while not _is_surplus(part, count):
+            size = min(4 * size, max(MAX_CELLS, 8 * count))
             part = cursor.fetchmany(size)
             found += part
             if len(part) < size:
                 return found
-            if _is_surplus(part, count):
-                break
-            size = min(4 * size, max(MAX_CELLS, 8 * count))
     row, family = search.prefix[0], search.prefix[1] if len(search.prefix) > 1 else b""
     return connection.execute(*search.newest((row, family, b""))).fetchall()
 

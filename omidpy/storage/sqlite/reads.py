@@ -17,7 +17,7 @@ from typing import TypeVar
 from omidpy.errors import StorageError
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import rules
-from omidpy.storage.base import WHOLE_TABLE, LongRow, Portion, Row, Wanted
+from omidpy.storage.base import WHOLE_TABLE, LongRow, Portion, Row, Sieve, Sifted, Wanted
 from omidpy.storage.sqlite import rows
 from omidpy.storage.sqlite.catalogue import Catalog, Physical
 from omidpy.storage.sqlite.cells import (
@@ -32,6 +32,7 @@ from omidpy.storage.sqlite.cells import (
 )
 from omidpy.storage.sqlite.file import Database, StaleTable
 from omidpy.storage.sqlite.newest import Bounds
+from omidpy.storage.sqlite.sifting import sift
 
 T = TypeVar("T")
 
@@ -223,6 +224,12 @@ class SqliteReads:
             if is_last:
                 return
             last = part[-1]
+
+    def sift(self, table: str, key_range: KeyRange, sieve: Sieve, *, most_cells: int) -> Sifted:
+        """Look which rows are clean; see `SiftsRows`."""
+        return self._read_cells(
+            table, partial(sift, key_range=key_range, sieve=sieve, most_cells=most_cells)
+        )
 
     def _read_cells(self, table: str, read: Callable[[sqlite3.Connection, str], T]) -> T:
         """Read some of a table's cells in one view."""

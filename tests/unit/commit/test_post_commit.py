@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -31,6 +32,7 @@ from tests.machines.cells import World
 from tests.machines.clients import TABLE, Client, Loss
 
 DEADLINE_S = 30.0
+THREAD = "omidpy-post-commit"
 
 
 @pytest.fixture
@@ -333,6 +335,93 @@ def test_a_thread_that_begins_while_it_is_closed_goes_home(store: FaultyStore) -
 
 
 # -- the modes, seen from a manager ----------------------------------------------------------------
+
+
+# -- errands ---------------------------------------------------------------------------------------
+
+
+class Held:
+    """Keeps the thread busy until it is let go."""
+
+    def __init__(self, committer: AsyncPostCommitter) -> None:
+        self._began, self._go = threading.Event(), threading.Event()
+        committer.run_soon(self._wait)
+        assert self._began.wait(DEADLINE_S)
+
+    def _wait(self) -> None:
+        self._began.set()
+        self._go.wait(DEADLINE_S)
+
+    def let_go(self) -> None:
+        """Let the thread go on."""
+        self._go.set()
+
+
+def test_an_errand_is_run_in_the_thread_between_transactions(store: FaultyStore) -> None:
+    """It is behind what waited, and whoever drains waits for it."""
+    committer = AsyncPostCommitter(completer(store))
+    held = Held(committer)
+    seen: list[tuple[set[int], bool]] = []
+    for start_ts in (50, 150):
+        committer.submit(completion(store, start_ts))
+        committer.run_soon(
+            lambda: seen.append((shadows(store), threading.current_thread().name == THREAD))
+        )
+    held.let_go()
+    committer.drain()
+    assert seen == [({50}, True), ({50, 150}, True)]
+    assert entries(store) == set()
+    committer.close()
+
+
+def test_errands_past_a_few_are_dropped(store: FaultyStore) -> None:
+    """A scan may find more than can be written; transactions that wait go first."""
+    committer = AsyncPostCommitter(completer(store))
+    held = Held(committer)
+    run: list[int] = []
+    for number in range(post_commit.MAX_WAITING_FOR_ERRANDS + 3):
+        committer.run_soon(partial(run.append, number))
+    held.let_go()
+    committer.close()
+    assert run == list(range(post_commit.MAX_WAITING_FOR_ERRANDS))
+
+
+def test_an_errand_that_fails_stops_nobody(
+    store: FaultyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was of no need to anybody."""
+    committer = AsyncPostCommitter(completer(store))
+    held = Held(committer)
+    committer.run_soon(lambda: 1 / 0)
+    committer.submit(completion(store, 50))
+    held.let_go()
+    committer.drain()
+    assert (shadows(store), entries(store)) == ({50}, set())
+    assert "ZeroDivisionError" in caplog.text
+    committer.close()
+
+
+def test_nothing_is_run_behind_the_close(store: FaultyStore) -> None:
+    """There is no thread any more, and the caller has better things to do."""
+    committer = AsyncPostCommitter(completer(store))
+    committer.close()
+    run: list[int] = []
+    committer.run_soon(lambda: run.append(1))
+    committer.drain()
+    assert run == []
+
+
+def test_an_errand_is_run_at_the_close_where_no_thread_begins(
+    store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the interpreter ends."""
+    committer = AsyncPostCommitter(completer(store))
+    monkeypatch.setattr(AsyncPostCommitter, "_need_worker", lambda _: None)
+    run: list[int] = []
+    committer.run_soon(lambda: run.append(1))
+    assert run == []
+    committer.close()
+    assert run == [1]
 
 
 def test_sync_leaves_nothing_to_do() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -20,7 +21,7 @@ from omidpy.reading.visibility import VisibleRow, cells_of
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, Point, on
-from tests.machines.cells import World
+from tests.machines.cells import ALL_AT_ONCE, World
 
 NEW = Timestamp(10_000)
 
@@ -351,6 +352,7 @@ def test_every_page_of_a_scan_is_judged(readers: Readers) -> None:
     pages = snapshot.scan("t", KeyRange(), page_rows=1)
     assert [row for row, _ in next(pages)] == [b"a"]
     readers.publish(5000)
+    readers.clock.advance(HORIZON_FREE_AGE_S)
     with pytest.raises(SnapshotTooOld):
         next(pages)
 
@@ -363,8 +365,53 @@ def test_the_end_of_a_scan_is_judged(readers: Readers) -> None:
     pages = snapshot.scan("t", KeyRange(), page_rows=1)
     next(pages)
     readers.publish(5000)
+    readers.clock.advance(HORIZON_FREE_AGE_S)
     with pytest.raises(SnapshotTooOld):
         next(pages)
+
+
+def test_a_look_counts_for_as_long_as_a_begin(readers: Readers) -> None:
+    """Old snapshots read as many rows as young ones: one look a second does for all."""
+    readers.world.healed(b"r", 100, 150)
+    snapshot = readers.at(1000)
+    readers.clock.advance(60)
+    readers.values(snapshot, b"r")
+    readers.store.calls.clear()
+    readers.clock.advance(HORIZON_FREE_AGE_S * 0.99)
+    assert readers.values(snapshot, b"r") == [[b"v"]]
+    assert readers.store.calls == {"get": 1}
+    readers.publish(5000)
+    readers.clock.advance(HORIZON_FREE_AGE_S * 0.01)
+    with pytest.raises(SnapshotTooOld):
+        readers.values(snapshot, b"r")
+
+
+def test_a_look_counts_from_when_it_began(readers: Readers) -> None:
+    """Its answer may have been long under way, while the horizon went past the snapshot."""
+    readers.world.healed(b"r", 100, 150)
+    snapshot = readers.at(1000)
+    readers.clock.advance(60)
+
+    def dawdle(point: Point) -> None:
+        if point.name == "get.after" and "OMIDPY_COMPACTION" in point.tables:
+            readers.clock.advance(HORIZON_FREE_AGE_S)
+
+    readers.store.plans.append(dawdle)
+    readers.values(snapshot, b"r")
+    readers.publish(5000)
+    with pytest.raises(SnapshotTooOld):
+        readers.values(snapshot, b"r")
+
+
+def test_who_has_sent_cells_looks_each_time(readers: Readers) -> None:
+    """They go as soon as the transaction cannot commit any more."""
+    readers.world.healed(b"r", 100, 150)
+    snapshot = readers.at(1000)
+    snapshot.has_sent_cells = True
+    for _ in range(2):
+        readers.store.calls.clear()
+        readers.values(snapshot, b"r")
+        assert readers.store.calls == {"get": 2}
 
 
 def test_a_store_without_our_control_table_has_no_horizon(readers: Readers) -> None:
@@ -384,3 +431,61 @@ def test_cells_of_later_transactions_are_not_even_read(readers: Readers) -> None
     snapshot = readers.at(1000)
     points.extend(seen.cell for row in snapshot.read("t", [b"r"]) for seen in cells_of(row))
     assert points == [own]
+
+
+# -- heals behind a scan ---------------------------------------------------------------------------
+
+
+def unhealed(readers: Readers, *rows: bytes) -> None:
+    """Write committed cells without shadow cells."""
+    for number, row in enumerate(rows):
+        start_ts = 100 * (number + 1)
+        readers.world.put(row, start_ts)
+        readers.world.enter(start_ts, start_ts + 50)
+
+
+def test_what_a_scan_heals_is_written_behind_it(readers: Readers) -> None:
+    """The rows come first; who gets single ones has them healed at once."""
+    soon: list[Callable[[], object]] = []
+    readers.reader.run_soon = soon.append
+    unhealed(readers, b"a", b"b", b"c")
+    pages = readers.at().scan("t", KeyRange(b"a", b"c"))
+    assert [key for page in pages for key, _ in page] == [b"a", b"b"]
+    assert (readers.world.shadows(), len(soon)) == ({}, 1)
+    readers.values(readers.at(), b"c")
+    assert readers.world.shadows() == {(b"c", 300): 350}
+    soon.pop()()
+    assert readers.world.shadows() == {(b"a", 100): 150, (b"b", 200): 250, (b"c", 300): 350}
+    assert soon == []
+
+
+def test_a_scan_of_healed_rows_leaves_nothing_to_do(readers: Readers) -> None:
+    """The common case hands over nothing."""
+    soon: list[Callable[[], object]] = []
+    readers.reader.run_soon = soon.append
+    readers.world.healed(b"a", 100, 150)
+    list(readers.at().scan("t", KeyRange()))
+    assert soon == []
+
+
+def test_a_heal_that_comes_late_brings_nothing_back(readers: Readers) -> None:
+    """Its cell was collected meanwhile; a shadow cell alone is seen by nobody, and goes."""
+    soon: list[Callable[[], object]] = []
+    readers.reader.run_soon = soon.append
+    unhealed(readers, b"a")
+    readers.world.healed(b"a", 200, 250, b"newer")
+    list(readers.at().scan("t", KeyRange()))
+    readers.world.put(b"a", 300, b"newest")
+    readers.world.enter(300, 350)
+    list(readers.at().scan("t", KeyRange()))
+    readers.world.set_low_watermark(1000)
+    readers.world.compact()
+    for _ in range(2):
+        readers.world.clock.advance(3600)
+        readers.world.compact()
+    before = readers.values(readers.at(), b"a")
+    for heal in soon:
+        heal()
+    assert readers.values(readers.at(), b"a") == before == [[b"newest"]]
+    readers.world.compact(replace(ALL_AT_ONCE, should_collect=True))
+    assert set(readers.world.shadows()) == {(b"a", 300)}
