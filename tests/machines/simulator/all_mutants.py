@@ -20,6 +20,7 @@ from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
+from tests.machines.simulator.heavy_mutants import HEAVY_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
 from tests.machines.simulator.simulation import Mutant
@@ -34,6 +35,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **DISK_MUTANTS,
     **COMMITTER_MUTANTS,
     **BUCKET_MUTANTS,
+    **HEAVY_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(

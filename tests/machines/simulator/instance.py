@@ -37,8 +37,9 @@ PORT: Final = 24758
 class Loop:
     """As much of an event loop as the server uses."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: World, process: Process, slice_s: float) -> None:
         self._world = world
+        self._slice_s = slice_s
         self._process = process
         self.factory: Callable[[], Connection] | None = None
         """Makes the protocol of a new connection, once the server listens."""
@@ -48,8 +49,9 @@ class Loop:
         return self._process.clock.monotonic_s()
 
     def call_soon(self, act: Callable[..., object], *args: Any, context: object = None) -> None:
-        """Call behind whatever else happens now."""
-        self._world.at(0, self._process, lambda: void(act(*args)))
+        """Call behind whatever else happens now; a slice of a long commit takes its time."""
+        delay_s = self._slice_s if getattr(act, "__name__", "") == "_slice" else 0.0
+        self._world.at(delay_s, self._process, lambda: void(act(*args)))
 
     def call_later(self, delay_s: float, act: Callable[..., object], *args: Any) -> Timer:
         """Call after a while."""
@@ -121,6 +123,8 @@ class Surroundings:
     settings: Settings
     lease_period_s: float
     parts: Parts
+    slice_s: float = 0.0
+    """How long a slice takes of what is done in slices."""
 
 
 class Instance:
@@ -134,7 +138,7 @@ class Instance:
         self.is_answering = False
         self._around = around
         self._on_end = on_end
-        self._loop = Loop(around.world, process)
+        self._loop = Loop(around.world, process, around.slice_s)
         self._server: OracleServer | None = None
         self._jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         self._transports: list[Transport] = []

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tests.machines.simulator.committers import COMMITTERS, RESCUERS, CommitHabits
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
+from tests.machines.simulator.heavies import FEW, HeavyChoice
 from tests.machines.simulator.keepers import KEEPERS, KEEPERS_VERBS, KeeperHabits
 from tests.machines.simulator.objects import ObjectChances
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
@@ -167,8 +169,20 @@ class Focus(NamedTuple):
     turns_work: tuple[int | None, ...] = (None, None, None, 1, 3)
     """How much an oracle hears of one client before it hears others; None: as much as it does."""
 
+    # Of commits that are done in slices.
+    heavy_shares: tuple[float, ...] = (0.2,)
+    """Seeds in which there are any."""
+    heavy_maps: tuple[int, ...] = (100, 200, 8192)
+    heavy_at_hand: tuple[int | None, ...] = (None, FEW)
+    heavy_at_once: tuple[tuple[int, int, int, int], ...] = ((64, 16, 8, 8), (16, 4, 2, 2))
+    heavy_paces: tuple[int, ...] = (1 << 18, 400)
+    slices_s: tuple[float, ...] = (0.0, 0.001, 0.03)
+
 
 USUAL: Final = Focus()
+PLAIN: Final[dict[str, Any]] = {"heavy_shares": (0.0,)}
+"""What a focus has that is about others: clients do ordinary transactions, and nothing else."""
+
 ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,), committers=(0,))
 """Oracles and clients, and nobody else."""
 
@@ -320,6 +334,8 @@ class Choices(NamedTuple):
     page_rows: int | None
     few_at_once: int | None
     turn_work: int | None
+    heavy: HeavyChoice | None = None
+    """What is done in slices; None: there are no commits that are so large."""
 
 
 class Plan(NamedTuple):
@@ -387,10 +403,13 @@ class _Drawing:
             count = self._one(f"faults of {name}", focus.other_fault_counts)
             dice = (self._dice(f"fault {number} of {name}") for number in range(count))
             faults += [self._fault_of(one, name) for one in dice]
-        habits = self._habits()
+        habits, heavy = self._habits(), self._heavy()
+        settings = self._settings(others)
+        if heavy is not None:
+            settings = replace(settings, conflict_map_size=heavy.map_size)
         return Plan(
             self._one("kind of store", focus.store_kinds),
-            self._settings(others),
+            settings,
             Chances() if is_calm else self._chances(),
             ObjectChances() if is_calm else self._object_chances(),
             self._stalls(others, is_calm=is_calm),
@@ -403,7 +422,20 @@ class _Drawing:
                 self._one("rows of a page", focus.pages_rows),
                 self._one("entries one by one", focus.few_at_once),
                 self._one("work of a turn", focus.turns_work),
+                heavy,
             ),
+        )
+
+    def _heavy(self) -> HeavyChoice | None:
+        focus = self._focus
+        if self._dice("heavy").random() >= self._one("share of heavy", focus.heavy_shares):
+            return None
+        return HeavyChoice(
+            self._one("conflict map of heavy", focus.heavy_maps),
+            self._one("heavy at hand", focus.heavy_at_hand),
+            self._one("heavy at once", focus.heavy_at_once),
+            self._one("pace of heavy", focus.heavy_paces),
+            self._one("time of a slice", focus.slices_s),
         )
 
     def _settings(self, others: Others) -> Settings:

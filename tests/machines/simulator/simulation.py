@@ -67,6 +67,7 @@ from tests.machines.simulator.exporters import (
     Receiver,
     exporting_without_threads,
 )
+from tests.machines.simulator.heavies import Heavies
 from tests.machines.simulator.instance import Instance, Surroundings
 from tests.machines.simulator.keepers import KEEPERS, Keeper, finishing_without_threads
 from tests.machines.simulator.network import Network, Weather
@@ -310,6 +311,7 @@ class Simulation:
         self._store = SharedStore(self.world, self._weather, self._watch, self._plan.store_kind)
         self._store.page_rows = self._plan.choices.page_rows
         self._store.disk.is_watched = any(one.kind == "power" for one in self._plan.faults)
+        heavy = self._plan.choices.heavy
         self._around = Surroundings(
             self.world,
             self._network,
@@ -317,6 +319,7 @@ class Simulation:
             self._plan.settings,
             self._plan.oracle_lease_s,
             parts,
+            heavy.slice_s if heavy else 0.0,
         )
         self.objects = SharedObjects(
             self.world, self._weather, is_strict=self._others.commit_habits.is_strict
@@ -361,6 +364,9 @@ class Simulation:
         if self._others.crowds:
             self._workloads.append(self._crowded)
         self._chosen = [one for one in self._workloads if one.name in self._plan.habits.workloads]
+        if heavy is not None:
+            self._workloads.append(heavies := Heavies(TABLES))
+            self._chosen += [heavies] * 2
         self._events: list[Event] = []
         self._ticks = count(1)
         self._numbers = count()
@@ -381,6 +387,8 @@ class Simulation:
         if chosen.turn_work is not None:
             patches.append(Patch(turns, "MAX_TURN_WORK", chosen.turn_work))
             patches.append(Patch(turns, "MIN_TURN_WORK", 1))
+        if chosen.heavy is not None:
+            patches += chosen.heavy.patches(Patch)
         habits = self._others.commit_habits
         patches.append(Patch(heads, "KEPT", habits.kept))
         patches.append(Patch(heads, "MOST", 2 * habits.kept))
