@@ -23,6 +23,7 @@ from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.heavy_mutants import HEAVY_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
+from tests.machines.simulator.sharing_mutants import SHARING_MUTANTS
 from tests.machines.simulator.simulation import Mutant
 
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
@@ -36,6 +37,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **COMMITTER_MUTANTS,
     **BUCKET_MUTANTS,
     **HEAVY_MUTANTS,
+    **SHARING_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(

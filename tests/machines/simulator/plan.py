@@ -23,6 +23,7 @@ from tests.machines.simulator.heavies import FEW, HeavyChoice
 from tests.machines.simulator.keepers import KEEPERS, KEEPERS_VERBS, KeeperHabits
 from tests.machines.simulator.objects import ObjectChances
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
+from tests.machines.simulator.sharers import HELPERS, SHARERS, ShareHabits
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
 from tso.core.settings import Settings, TimestampMode
 
@@ -178,12 +179,29 @@ class Focus(NamedTuple):
     heavy_paces: tuple[int, ...] = (1 << 18, 400)
     slices_s: tuple[float, ...] = (0.0, 0.001, 0.03)
 
+    # Of transactions with many writers.
+    sharers: tuple[int, ...] = (0, 0, 0, 1, 2)
+    helpers: tuple[int, ...] = (1, 2, 3)
+    share_pauses_s: tuple[float, ...] = (0.5, 2.0)
+    share_patiences_s: tuple[float, ...] = (1.0, 5.0)
+    unnamed_shares: tuple[float, ...] = (0.0, 0.3, 1.0)
+    careless_shares: tuple[float, ...] = (0.0, 0.1)
+    garbled_shares: tuple[float, ...] = (0.0, 0.1)
+    flushes_bytes: tuple[int | None, ...] = (None, 1)
+    sharer_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
+    helper_stalls: tuple[Stall, ...] = (Stall(), Stall(0.05, 8.0))
+
 
 USUAL: Final = Focus()
-PLAIN: Final[dict[str, Any]] = {"heavy_shares": (0.0,)}
+NO_GUESTS: Final[dict[str, Any]] = {
+    "sharers": (0,),
+}
+PLAIN: Final[dict[str, Any]] = {"heavy_shares": (0.0,), **NO_GUESTS}
 """What a focus has that is about others: clients do ordinary transactions, and nothing else."""
 
-ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,), committers=(0,))
+ALONE: Final = Focus(
+    compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,), committers=(0,), **NO_GUESTS
+)
 """Oracles and clients, and nobody else."""
 
 CROWDED: Final = ALONE._replace(
@@ -314,6 +332,9 @@ class Others(NamedTuple):
     commit_habits: CommitHabits
     keepers: int
     keeper_habits: KeeperHabits
+    sharers: int
+    helpers: int
+    share_habits: ShareHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -325,6 +346,8 @@ class Others(NamedTuple):
             *COMMITTERS[: self.committers],
             *RESCUERS[: self.rescuers if self.committers else 0],
             *KEEPERS[: self.keepers if self.exporters else 0],
+            *SHARERS[: self.sharers],
+            *HELPERS[: self.helpers if self.sharers else 0],
         )
 
 
@@ -494,6 +517,7 @@ class _Drawing:
         focus = self._focus
         exporters = self._one("exporters", focus.exporters)
         committers = self._one("committers", focus.committers)
+        sharers = self._one("sharers", focus.sharers)
         return Others(
             compactors=self._one("compactors", focus.compactors),
             exporters=exporters,
@@ -524,6 +548,20 @@ class _Drawing:
                 self._one("verbs of keepers", focus.keeper_verbs),
                 self._one("poison", focus.poison_shares),
             ),
+            sharers=sharers,
+            helpers=self._one("helpers", focus.helpers) if sharers else 0,
+            share_habits=self._share_habits(),
+        )
+
+    def _share_habits(self) -> ShareHabits:
+        focus = self._focus
+        return ShareHabits(
+            self._one("pauses of sharers", focus.share_pauses_s),
+            self._one("patience of sharers", focus.share_patiences_s),
+            self._one("tasks without a name", focus.unnamed_shares),
+            self._one("careless helpers", focus.careless_shares),
+            self._one("garbled parts", focus.garbled_shares),
+            self._one("flushes of helpers", focus.flushes_bytes),
         )
 
     def _commit_habits(self) -> CommitHabits:
@@ -553,6 +591,8 @@ class _Drawing:
             (COMMITTERS[: others.committers], "committers", focus.committer_stalls),
             (RESCUERS[: others.rescuers], "rescuers", focus.rescuer_stalls),
             (KEEPERS[: others.keepers], "keepers", focus.keeper_stalls),
+            (SHARERS[: others.sharers], "sharers", focus.sharer_stalls),
+            (HELPERS[: others.helpers], "helpers", focus.helper_stalls),
         )
         return {
             name: self._one(f"stalls of {kind}", choices)

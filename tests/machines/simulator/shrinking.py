@@ -146,6 +146,8 @@ class _Shrinking:
             "committers",
             "rescuers",
             "keepers",
+            "sharers",
+            "helpers",
         ):
             fewer: list[dict[str, Any]] = [
                 {kind: count} for count in range(getattr(plan.others, kind))

@@ -89,6 +89,7 @@ from tests.machines.simulator.plan import (
     Plan,
     drawn_plan,
 )
+from tests.machines.simulator.sharers import HELPERS, SHARERS, Board, Helper, Sharer
 from tests.machines.simulator.store import (
     CAPABILITIES,
     STORE,
@@ -343,6 +344,8 @@ class Simulation:
             *COMMITTERS,
             *RESCUERS,
             *KEEPERS,
+            *SHARERS,
+            *HELPERS,
         )
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         has_keepers = bool(self._others.keepers)
@@ -363,6 +366,9 @@ class Simulation:
         self._workloads: list[Workload] = [*standard_workloads(TABLES)]
         if self._others.crowds:
             self._workloads.append(self._crowded)
+        self._board = Board(TABLES, self.world)
+        if self._others.sharers:
+            self._workloads.append(self._board)
         self._chosen = [one for one in self._workloads if one.name in self._plan.habits.workloads]
         if heavy is not None:
             self._workloads.append(heavies := Heavies(TABLES))
@@ -389,6 +395,8 @@ class Simulation:
             patches.append(Patch(turns, "MIN_TURN_WORK", 1))
         if chosen.heavy is not None:
             patches += chosen.heavy.patches(Patch)
+        if self._others.sharers:
+            patches += self._others.share_habits.patches(Patch)
         habits = self._others.commit_habits
         patches.append(Patch(heads, "KEPT", habits.kept))
         patches.append(Patch(heads, "MOST", 2 * habits.kept))
@@ -435,6 +443,9 @@ class Simulation:
                 self._tidy()
             history = transactions(self._events)
             self._watch.check_end(self._store.memory, history)
+            if self._others.sharers:
+                for one in self._board.found(self._store.memory):
+                    self._watch.found(one)
             for anomaly in check(self._workloads, history):
                 self._watch.found(f"{anomaly.name}: {anomaly.explanation}")
             self._count(history)
@@ -516,13 +527,17 @@ class Simulation:
             self._start_crowd(name, process, until_s)
             return
         dice = process.dice("work")
-        other: Compactor | Exporting | Operator | Committing | Rescuer | Keeper
+        other: Compactor | Exporting | Operator | Committing | Rescuer | Keeper | Sharer | Helper
         if name in COMPACTORS:
             other = self._compactor(process)
         elif name in EXPORTERS:
             other = self._exporter(process)
         elif name in KEEPERS:
             other = self._keeper(process)
+        elif name in SHARERS:
+            other = self._sharer(process)
+        elif name in HELPERS:
+            other = self._helper(process)
         elif name in COMMITTERS:
             other = self._committing(process)
         elif name in RESCUERS:
@@ -576,6 +591,22 @@ class Simulation:
             lambda: self._client(process).tm,
             self._watch.found,
             has_no_faults=not self._plan.faults and self._plan.chances == Chances(),
+        )
+
+    def _sharer(self, process: Process) -> Sharer:
+        habits = self._others.share_habits
+        return Sharer(self._board, process, habits, lambda: self._client(process))
+
+    def _helper(self, process: Process) -> Helper:
+        habits = self._others.share_habits
+        # Elsewhere a flush of one that died leaves nothing to tell it by but the ends of its rows.
+        may_be_careless = self._plan.store_kind != "cluster" or habits.flush_bytes is None
+        return Helper(
+            self._board,
+            process,
+            habits,
+            lambda: self._client(process),
+            may_be_careless=may_be_careless,
         )
 
     def _operator(self, process: Process) -> Operator:

@@ -222,7 +222,7 @@ class Watch:
 
     def check_end(self, store: MemoryStore, history: Sequence[Recorded]) -> None:
         """Hold what clients were told against what the tables say in the end."""
-        final = _committed_in(store, [one.start_ts for one in history])
+        final = committed_in(store, [one.start_ts for one in history])
         # One that looked back has the start_ts of another, and wrote nothing.
         for one in (one for one in history if not one.is_historical):
             at = final.get(one.start_ts, set())
@@ -313,7 +313,7 @@ def entries(store: MemoryStore, starts: Sequence[int]) -> dict[Timestamp, Commit
     return dict(CommitTable(store).read([Timestamp(one) for one in starts])) if starts else {}
 
 
-def _committed_in(store: MemoryStore, starts: Sequence[int]) -> dict[int, set[int]]:
+def committed_in(store: MemoryStore, starts: Sequence[int]) -> dict[int, set[int]]:
     """Return where the tables say that transactions committed, by entry or by shadow cells."""
     found: dict[int, set[int]] = defaultdict(set)
     for schema in store.tables():
