@@ -255,6 +255,7 @@ class Transaction(Alone):
         if self._buffer.row(KEYS_TABLE, row):
             raise used_before(key, start_ts=self.start_ts, commit_ts=None)
         if (use := find_use(self._snapshot, row)) is not None:
+            reached("keys.used_by_another", "I8")
             raise used_before(key, start_ts=use.start_ts, commit_ts=use.commit_ts)
         self.table(KEYS_TABLE).put(row, {COLUMN: USED})
 

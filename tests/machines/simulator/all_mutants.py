@@ -23,6 +23,7 @@ from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.heavy_mutants import HEAVY_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
+from tests.machines.simulator.retry_mutants import RETRY_MUTANTS
 from tests.machines.simulator.sharing_mutants import SHARING_MUTANTS
 from tests.machines.simulator.simulation import Mutant
 
@@ -38,6 +39,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **BUCKET_MUTANTS,
     **HEAVY_MUTANTS,
     **SHARING_MUTANTS,
+    **RETRY_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(

@@ -23,6 +23,7 @@ from tests.machines.simulator.heavies import FEW, HeavyChoice
 from tests.machines.simulator.keepers import KEEPERS, KEEPERS_VERBS, KeeperHabits
 from tests.machines.simulator.objects import ObjectChances
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
+from tests.machines.simulator.retriers import RETRIERS, RetryHabits
 from tests.machines.simulator.sharers import HELPERS, SHARERS, ShareHabits
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
 from tso.core.settings import Settings, TimestampMode
@@ -191,10 +192,18 @@ class Focus(NamedTuple):
     sharer_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
     helper_stalls: tuple[Stall, ...] = (Stall(), Stall(0.05, 8.0))
 
+    # Of orders, which are carried out once.
+    retriers: tuple[int, ...] = (0, 0, 0, 2, 3)
+    retry_pauses_s: tuple[float, ...] = (0.3, 1.0)
+    retry_budgets_s: tuple[tuple[float, ...], ...] = ((0.0, 2.0), (0.5, 10.0))
+    retry_thinking_shares: tuple[float, ...] = (0.0, 0.3)
+    retrier_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
+
 
 USUAL: Final = Focus()
 NO_GUESTS: Final[dict[str, Any]] = {
     "sharers": (0,),
+    "retriers": (0,),
 }
 PLAIN: Final[dict[str, Any]] = {"heavy_shares": (0.0,), **NO_GUESTS}
 """What a focus has that is about others: clients do ordinary transactions, and nothing else."""
@@ -335,6 +344,8 @@ class Others(NamedTuple):
     sharers: int
     helpers: int
     share_habits: ShareHabits
+    retriers: int
+    retry_habits: RetryHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -348,6 +359,7 @@ class Others(NamedTuple):
             *KEEPERS[: self.keepers if self.exporters else 0],
             *SHARERS[: self.sharers],
             *HELPERS[: self.helpers if self.sharers else 0],
+            *RETRIERS[: self.retriers],
         )
 
 
@@ -551,6 +563,12 @@ class _Drawing:
             sharers=sharers,
             helpers=self._one("helpers", focus.helpers) if sharers else 0,
             share_habits=self._share_habits(),
+            retriers=self._one("retriers", focus.retriers),
+            retry_habits=RetryHabits(
+                self._one("pauses of retriers", focus.retry_pauses_s),
+                self._one("budgets of retriers", focus.retry_budgets_s),
+                self._one("thinking of retriers", focus.retry_thinking_shares),
+            ),
         )
 
     def _share_habits(self) -> ShareHabits:
@@ -593,6 +611,7 @@ class _Drawing:
             (KEEPERS[: others.keepers], "keepers", focus.keeper_stalls),
             (SHARERS[: others.sharers], "sharers", focus.sharer_stalls),
             (HELPERS[: others.helpers], "helpers", focus.helper_stalls),
+            (RETRIERS[: others.retriers], "retriers", focus.retrier_stalls),
         )
         return {
             name: self._one(f"stalls of {kind}", choices)

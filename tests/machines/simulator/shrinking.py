@@ -148,6 +148,7 @@ class _Shrinking:
             "keepers",
             "sharers",
             "helpers",
+            "retriers",
         ):
             fewer: list[dict[str, Any]] = [
                 {kind: count} for count in range(getattr(plan.others, kind))

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from unittest import mock
 
 from compactor.options import Options
@@ -89,6 +89,7 @@ from tests.machines.simulator.plan import (
     Plan,
     drawn_plan,
 )
+from tests.machines.simulator.retriers import RETRIERS, Orders, Retrier, sleeping
 from tests.machines.simulator.sharers import HELPERS, SHARERS, Board, Helper, Sharer
 from tests.machines.simulator.store import (
     CAPABILITIES,
@@ -96,7 +97,7 @@ from tests.machines.simulator.store import (
     Chances,
     SharedStore,
 )
-from tests.machines.simulator.watch import Sought, Watch, name_of
+from tests.machines.simulator.watch import Sought, Watch, committed_in, name_of
 from tests.machines.simulator.world import Process, Program, SimClock, World
 from tso.core.machine import Machine
 from tso.durable import persist
@@ -111,6 +112,12 @@ FEW_DECISIONS: Final = 64
 """An oracle that remembers so few has forgotten one before a message comes that was late."""
 
 TABLES: Final = "v"
+
+
+Working: TypeAlias = (
+    Compactor | Exporting | Operator | Committing | Rescuer | Keeper | Sharer | Helper | Retrier
+)
+"""Whoever works beside oracles and clients, but for crowds."""
 
 
 class NotQuiet(Exception):
@@ -346,6 +353,7 @@ class Simulation:
             *KEEPERS,
             *SHARERS,
             *HELPERS,
+            *RETRIERS,
         )
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         has_keepers = bool(self._others.keepers)
@@ -369,6 +377,9 @@ class Simulation:
         self._board = Board(TABLES, self.world)
         if self._others.sharers:
             self._workloads.append(self._board)
+        self._orders = Orders(TABLES, self.world)
+        if self._others.retriers:
+            self._workloads.append(self._orders)
         self._chosen = [one for one in self._workloads if one.name in self._plan.habits.workloads]
         if heavy is not None:
             self._workloads.append(heavies := Heavies(TABLES))
@@ -397,6 +408,8 @@ class Simulation:
             patches += chosen.heavy.patches(Patch)
         if self._others.sharers:
             patches += self._others.share_habits.patches(Patch)
+        if self._others.retriers:
+            patches += sleeping(self.world, Patch)
         habits = self._others.commit_habits
         patches.append(Patch(heads, "KEPT", habits.kept))
         patches.append(Patch(heads, "MOST", 2 * habits.kept))
@@ -445,6 +458,9 @@ class Simulation:
             self._watch.check_end(self._store.memory, history)
             if self._others.sharers:
                 for one in self._board.found(self._store.memory):
+                    self._watch.found(one)
+            if self._others.retriers:
+                for one in self._orders.found(partial(committed_in, self._store.memory)):
                     self._watch.found(one)
             for anomaly in check(self._workloads, history):
                 self._watch.found(f"{anomaly.name}: {anomaly.explanation}")
@@ -527,7 +543,7 @@ class Simulation:
             self._start_crowd(name, process, until_s)
             return
         dice = process.dice("work")
-        other: Compactor | Exporting | Operator | Committing | Rescuer | Keeper | Sharer | Helper
+        other: Working
         if name in COMPACTORS:
             other = self._compactor(process)
         elif name in EXPORTERS:
@@ -536,6 +552,8 @@ class Simulation:
             other = self._keeper(process)
         elif name in SHARERS:
             other = self._sharer(process)
+        elif name in RETRIERS:
+            other = self._retrier(process)
         elif name in HELPERS:
             other = self._helper(process)
         elif name in COMMITTERS:
@@ -596,6 +614,10 @@ class Simulation:
     def _sharer(self, process: Process) -> Sharer:
         habits = self._others.share_habits
         return Sharer(self._board, process, habits, lambda: self._client(process))
+
+    def _retrier(self, process: Process) -> Retrier:
+        habits = self._others.retry_habits
+        return Retrier(self._orders, process, habits, lambda: self._client(process))
 
     def _helper(self, process: Process) -> Helper:
         habits = self._others.share_habits
