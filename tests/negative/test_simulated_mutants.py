@@ -28,6 +28,7 @@ from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
 from tests.machines.simulator.retry_mutants import RETRY_MUTANTS
 from tests.machines.simulator.sharing_mutants import SHARING_MUTANTS
 from tests.machines.simulator.simulation import simulate
+from tests.machines.simulator.stranger_mutants import STRANGER_MUTANTS
 
 NIGHTLY_WINDOWS = 25
 
@@ -39,7 +40,7 @@ def test_no_two_mutants_have_one_name() -> None:
         *(MUTANTS, BATCH_MUTANTS, CLIENT_MUTANTS),
         *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, DISK_MUTANTS),
         *(COMMITTER_MUTANTS, BUCKET_MUTANTS),
-        *(HEAVY_MUTANTS, SHARING_MUTANTS, RETRY_MUTANTS),
+        *(HEAVY_MUTANTS, SHARING_MUTANTS, RETRY_MUTANTS, STRANGER_MUTANTS),
     )
     assert len(ALL_MUTANTS) == sum(map(len, by_actor))
 

@@ -26,6 +26,7 @@ from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
 from tests.machines.simulator.retry_mutants import RETRY_MUTANTS
 from tests.machines.simulator.sharing_mutants import SHARING_MUTANTS
 from tests.machines.simulator.simulation import Mutant
+from tests.machines.simulator.stranger_mutants import STRANGER_MUTANTS
 
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **MUTANTS,
@@ -40,6 +41,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **HEAVY_MUTANTS,
     **SHARING_MUTANTS,
     **RETRY_MUTANTS,
+    **STRANGER_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(

@@ -26,6 +26,7 @@ from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
 from tests.machines.simulator.retriers import RETRIERS, RetryHabits
 from tests.machines.simulator.sharers import HELPERS, SHARERS, ShareHabits
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
+from tests.machines.simulator.strangers import DEEDS, MOST_LINES, STRANGERS, StrangeHabits
 from tso.core.settings import Settings, TimestampMode
 
 T = TypeVar("T")
@@ -199,11 +200,19 @@ class Focus(NamedTuple):
     retry_thinking_shares: tuple[float, ...] = (0.0, 0.3)
     retrier_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
 
+    # Of strangers.
+    strangers: tuple[int, ...] = (0, 0, 0, 1, 2)
+    strange_pauses_s: tuple[float, ...] = (0.3, 1.0)
+    strange_deeds: tuple[tuple[str, ...], ...] = (DEEDS,)
+    strange_lines: tuple[int, ...] = (3, MOST_LINES)
+    connection_counts: tuple[int | None, ...] = (None, 64)
+
 
 USUAL: Final = Focus()
 NO_GUESTS: Final[dict[str, Any]] = {
     "sharers": (0,),
     "retriers": (0,),
+    "strangers": (0,),
 }
 PLAIN: Final[dict[str, Any]] = {"heavy_shares": (0.0,), **NO_GUESTS}
 """What a focus has that is about others: clients do ordinary transactions, and nothing else."""
@@ -346,6 +355,8 @@ class Others(NamedTuple):
     share_habits: ShareHabits
     retriers: int
     retry_habits: RetryHabits
+    strangers: int
+    strange_habits: StrangeHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -360,6 +371,7 @@ class Others(NamedTuple):
             *SHARERS[: self.sharers],
             *HELPERS[: self.helpers if self.sharers else 0],
             *RETRIERS[: self.retriers],
+            *STRANGERS[: self.strangers],
         )
 
 
@@ -568,6 +580,13 @@ class _Drawing:
                 self._one("pauses of retriers", focus.retry_pauses_s),
                 self._one("budgets of retriers", focus.retry_budgets_s),
                 self._one("thinking of retriers", focus.retry_thinking_shares),
+            ),
+            strangers=self._one("strangers", focus.strangers),
+            strange_habits=StrangeHabits(
+                self._one("pauses of strangers", focus.strange_pauses_s),
+                self._one("deeds of strangers", focus.strange_deeds),
+                self._one("connections of strangers", focus.strange_lines),
+                self._one("room for connections", focus.connection_counts),
             ),
         )
 

@@ -149,6 +149,7 @@ class _Shrinking:
             "sharers",
             "helpers",
             "retriers",
+            "strangers",
         ):
             fewer: list[dict[str, Any]] = [
                 {kind: count} for count in range(getattr(plan.others, kind))

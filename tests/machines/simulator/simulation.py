@@ -97,6 +97,7 @@ from tests.machines.simulator.store import (
     Chances,
     SharedStore,
 )
+from tests.machines.simulator.strangers import STRANGERS, Stranger
 from tests.machines.simulator.watch import Sought, Watch, committed_in, name_of
 from tests.machines.simulator.world import Process, Program, SimClock, World
 from tso.core.machine import Machine
@@ -115,7 +116,16 @@ TABLES: Final = "v"
 
 
 Working: TypeAlias = (
-    Compactor | Exporting | Operator | Committing | Rescuer | Keeper | Sharer | Helper | Retrier
+    Compactor
+    | Exporting
+    | Operator
+    | Committing
+    | Rescuer
+    | Keeper
+    | Sharer
+    | Helper
+    | Retrier
+    | Stranger
 )
 """Whoever works beside oracles and clients, but for crowds."""
 
@@ -327,6 +337,7 @@ class Simulation:
             self._plan.settings,
             self._plan.oracle_lease_s,
             parts,
+            self._others.strange_habits.connection_count if self._others.strangers else None,
             heavy.slice_s if heavy else 0.0,
         )
         self.objects = SharedObjects(
@@ -354,6 +365,7 @@ class Simulation:
             *SHARERS,
             *HELPERS,
             *RETRIERS,
+            *STRANGERS,
         )
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         has_keepers = bool(self._others.keepers)
@@ -552,6 +564,8 @@ class Simulation:
             other = self._keeper(process)
         elif name in SHARERS:
             other = self._sharer(process)
+        elif name in STRANGERS:
+            other = self._stranger(process)
         elif name in RETRIERS:
             other = self._retrier(process)
         elif name in HELPERS:
@@ -618,6 +632,16 @@ class Simulation:
     def _retrier(self, process: Process) -> Retrier:
         habits = self._others.retry_habits
         return Retrier(self._orders, process, habits, lambda: self._client(process))
+
+    def _stranger(self, process: Process) -> Stranger:
+        return Stranger(
+            self.world,
+            process,
+            self._store.of(process),
+            self._network.of(process),
+            self._watch,
+            self._others.strange_habits,
+        )
 
     def _helper(self, process: Process) -> Helper:
         habits = self._others.share_habits
@@ -697,6 +721,7 @@ class Simulation:
                 partial(self._perhaps_die, process),
                 self._plan.habits.repeat_share,
                 partial(self._is_retried_first, process),
+                self._turned_away,
             ),
             post_commit=process.dice("post-commit").choice(self._plan.habits.post_commits),
             clock=clock,
@@ -750,6 +775,18 @@ class Simulation:
         if dice.random() < self._plan.habits.death_share and process.name in CLIENTS:
             self.world.counts["clients that died in a commit"] += 1
             self.world.at(dice.uniform(0, 0.006), None, partial(self._replace_client, process))
+
+    def _turned_away(self) -> None:
+        """Take note that a client is not served, which strangers alone must not come to."""
+        plan = self._plan
+        is_disturbed = (
+            plan.chances != Chances()
+            or plan.habits.late_message_share
+            or any(stall.share for stall in plan.stalls.values())
+            or any(one.kind != "crash" or one.target in ORACLES for one in plan.faults)
+        )
+        if self._others.strangers and not is_disturbed:
+            self._watch.found("flood: nothing is wrong, and a client is not served")
 
     def _is_retried_first(self, process: Process) -> bool:
         share, dice = self._plan.habits.first_retry_share, process.dice("retries that come first")
@@ -964,8 +1001,10 @@ class Repeating:
         on_commit: Callable[[], None],
         share: float,
         is_retried_first: Callable[[], bool],
+        on_unavailable: Callable[[], None],
     ) -> None:
         self._share = share
+        self._on_unavailable = on_unavailable
         self._is_retried_first = is_retried_first
         self._oracle = oracle
         self._dice = dice
@@ -982,7 +1021,11 @@ class Repeating:
         if self._last is not None and self._dice.random() < self._share / 2:
             with suppress(OmidError):
                 self._oracle.commit(*self._last, is_retry=True)
-        return self._oracle.begin(hold_s=hold_s)
+        try:
+            return self._oracle.begin(hold_s=hold_s)
+        except OracleUnavailable:
+            self._on_unavailable()
+            raise
 
     def commit(
         self,
