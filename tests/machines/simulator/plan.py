@@ -205,7 +205,7 @@ class Focus(NamedTuple):
     strange_pauses_s: tuple[float, ...] = (0.3, 1.0)
     strange_deeds: tuple[tuple[str, ...], ...] = (DEEDS,)
     strange_lines: tuple[int, ...] = (3, MOST_LINES)
-    connection_counts: tuple[int | None, ...] = (None, 64)
+    connection_counts: tuple[int | None, ...] = (None, 128)
 
 
 USUAL: Final = Focus()

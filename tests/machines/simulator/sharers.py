@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -208,7 +209,8 @@ class Sharer:
                 yield
             for one in tx.parts():
                 if one.status is PartStatus.MISSING and dice.random() < 0.8:
-                    tx.discard(one.worker_id)
+                    with suppress(UsageError):  # a part that contradicts another has ended it
+                        tx.discard(one.worker_id)
             yield
 
         return body

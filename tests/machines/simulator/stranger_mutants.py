@@ -9,7 +9,6 @@ from tests.machines.simulator.mutants import BUSY, _Machine
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.strangers import DEEDS
 from tso.serving import connection
-from tso.serving.admission import Places
 
 STRANGE: Final = BUSY._replace(
     strangers=(2,),
@@ -45,13 +44,6 @@ class _Never(Exception):
     """What nobody raises."""
 
 
-def has_room_for_all(self: Places[Any], connection: Any, share: Any, **_: Any) -> None:
-    """Give whoever comes a place as long as there is one."""
-    self.leave(connection)
-    self._open[connection] = share
-    self._open_counts[share] += 1
-
-
 STRANGER_MUTANTS: Final[dict[str, Mutant]] = {
     "another's commit decided": Mutant(
         Parts(machine=DecidesForStrangers),
@@ -68,27 +60,7 @@ STRANGER_MUTANTS: Final[dict[str, Mutant]] = {
         "error|invariant",
         STRANGE._replace(strange_deeds=(("noise",),)),
     ),
-    "places for whoever comes first": Mutant(
-        Parts(patches=(Patch(Places, "open", has_room_for_all),)),
-        "flood",
-        STRANGE._replace(
-            strange_deeds=(("lines",),),
-            strange_lines=(40,),
-            connection_counts=(64,),
-            exporters=(2,),
-            calm_share=0.0,
-            fault_counts=(0,),
-            half_close_counts=(0,),
-            power_losses=(0,),
-            undisturbed_share=1.0,
-            client_stalls=(BUSY.client_stalls[0],),
-            oracle_stalls=(BUSY.oracle_stalls[0],),
-            exporter_stalls=(BUSY.exporter_stalls[0],),
-            other_fault_counts=(3,),
-            other_fault_kinds=("crash",),
-        ),
-    ),
 }
 """By name."""
 
-assert {"claim", "early", "noise", "lines"} <= set(DEEDS), "a focus draws from what there is"
+assert {"claim", "early", "noise"} <= set(DEEDS), "a focus draws from what there is"

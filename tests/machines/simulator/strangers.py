@@ -39,7 +39,7 @@ STRANGERS: Final = ("stranger-a", "stranger-b")
 DEEDS: Final = ("flood", "claim", "claim", "repeat", "forbid", "early", "fence", "noise", "lines")
 """What he does, one of these at a time."""
 
-MOST_LINES: Final = 40
+MOST_LINES: Final = 80
 """Connections that he has at once."""
 STEP: Final = 50
 """What is between two timestamps."""
@@ -88,20 +88,23 @@ class Stranger:
         self._lines: list[Any] = []
 
     def work(self, dice: random.Random, until_s: float) -> None:
-        """Do one thing after the other until it is late, and leave all connections as they are."""
+        """Do one thing after the other until it is late."""
         while self._world.now_s < until_s:
             self._world.program.sleep(dice.expovariate(1 / self._habits.pause_s))
             deed = dice.choice(self._habits.deeds)
             self._world.counts[f"deeds of strangers: {deed}"] += 1
             with suppress(OmidError, OSError):
                 self._do(deed, dice)
+        for line in self._lines:
+            line.close()
 
     def _do(self, deed: str, dice: random.Random) -> None:
         if deed == "noise":
             self._send(self._line(dice, shakes=dice.random() < 0.7), _noise(dice))
         elif deed == "lines":
-            for _ in range(10):
-                self._line(dice, shakes=dice.random() < 0.7, is_new=True)
+            shakes = dice.random() < 0.8
+            for _ in range(self._habits.most_lines // 4 + 1):
+                self._line(dice, shakes=shakes, is_new=True)
         else:
             line = self._line(dice)
             self._send(line, b"".join(map(frame_request, self._requests(deed, dice))))
