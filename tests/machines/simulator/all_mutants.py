@@ -20,6 +20,7 @@ from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
+from tests.machines.simulator.follow_mutants import FOLLOW_MUTANTS
 from tests.machines.simulator.heavy_mutants import HEAVY_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
@@ -42,6 +43,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **SHARING_MUTANTS,
     **RETRY_MUTANTS,
     **STRANGER_MUTANTS,
+    **FOLLOW_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -106,6 +108,20 @@ BY_NIGHT: Final = frozenset(
         "added to the old meanwhile",
         "poison alone set aside",
         "given up with what waits",
+        "long one not looked for beside the map",
+        "pushed out by a long one, and not said",
+        "row of parts left open",
+        "given up, and left there",
+        "written, and then announced",
+        "announced where it is closed",
+        "acknowledged before it is sent",
+        "parts merged, and not counted",
+        "any part taken",
+        "keys forgotten at once",
+        "never begun, and decided",
+        "unhealed changes left out",
+        "told what comes later",
+        "offset of half a commit",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

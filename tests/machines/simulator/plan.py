@@ -19,6 +19,7 @@ from tests.machines.simulator.committers import COMMITTERS, RESCUERS, CommitHabi
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
+from tests.machines.simulator.followers import FOLLOWERS, FollowHabits
 from tests.machines.simulator.heavies import FEW, HeavyChoice
 from tests.machines.simulator.keepers import KEEPERS, KEEPERS_VERBS, KeeperHabits
 from tests.machines.simulator.objects import ObjectChances
@@ -200,6 +201,13 @@ class Focus(NamedTuple):
     retry_thinking_shares: tuple[float, ...] = (0.0, 0.3)
     retrier_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
 
+    # Of followers of changes.
+    followers: tuple[int, ...] = (0, 0, 0, 1, 2)
+    follow_pauses_s: tuple[float, ...] = (0.5, 3.0)
+    follow_page_shares: tuple[float, ...] = (0.0, 0.5)
+    follow_dawdling_shares: tuple[float, ...] = (0.05, 0.5)
+    follower_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
+
     # Of strangers.
     strangers: tuple[int, ...] = (0, 0, 0, 1, 2)
     strange_pauses_s: tuple[float, ...] = (0.3, 1.0)
@@ -213,6 +221,7 @@ NO_GUESTS: Final[dict[str, Any]] = {
     "sharers": (0,),
     "retriers": (0,),
     "strangers": (0,),
+    "followers": (0,),
 }
 PLAIN: Final[dict[str, Any]] = {"heavy_shares": (0.0,), **NO_GUESTS}
 """What a focus has that is about others: clients do ordinary transactions, and nothing else."""
@@ -357,6 +366,8 @@ class Others(NamedTuple):
     retry_habits: RetryHabits
     strangers: int
     strange_habits: StrangeHabits
+    followers: int
+    follow_habits: FollowHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -372,6 +383,7 @@ class Others(NamedTuple):
             *HELPERS[: self.helpers if self.sharers else 0],
             *RETRIERS[: self.retriers],
             *STRANGERS[: self.strangers],
+            *FOLLOWERS[: self.followers],
         )
 
 
@@ -588,6 +600,12 @@ class _Drawing:
                 self._one("connections of strangers", focus.strange_lines),
                 self._one("room for connections", focus.connection_counts),
             ),
+            followers=self._one("followers", focus.followers),
+            follow_habits=FollowHabits(
+                self._one("pauses of followers", focus.follow_pauses_s),
+                self._one("pages of followers", focus.follow_page_shares),
+                self._one("dawdling of followers", focus.follow_dawdling_shares),
+            ),
         )
 
     def _share_habits(self) -> ShareHabits:
@@ -631,6 +649,7 @@ class _Drawing:
             (SHARERS[: others.sharers], "sharers", focus.sharer_stalls),
             (HELPERS[: others.helpers], "helpers", focus.helper_stalls),
             (RETRIERS[: others.retriers], "retriers", focus.retrier_stalls),
+            (FOLLOWERS[: others.followers], "followers", focus.follower_stalls),
         )
         return {
             name: self._one(f"stalls of {kind}", choices)

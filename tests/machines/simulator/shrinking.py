@@ -150,6 +150,7 @@ class _Shrinking:
             "helpers",
             "retriers",
             "strangers",
+            "followers",
         ):
             fewer: list[dict[str, Any]] = [
                 {kind: count} for count in range(getattr(plan.others, kind))

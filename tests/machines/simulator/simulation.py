@@ -67,6 +67,7 @@ from tests.machines.simulator.exporters import (
     Receiver,
     exporting_without_threads,
 )
+from tests.machines.simulator.followers import FOLLOWERS, Follower
 from tests.machines.simulator.heavies import Heavies
 from tests.machines.simulator.instance import Instance, Surroundings
 from tests.machines.simulator.keepers import KEEPERS, Keeper, finishing_without_threads
@@ -366,6 +367,7 @@ class Simulation:
             *HELPERS,
             *RETRIERS,
             *STRANGERS,
+            *FOLLOWERS,
         )
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         has_keepers = bool(self._others.keepers)
@@ -389,6 +391,10 @@ class Simulation:
         self._board = Board(TABLES, self.world)
         if self._others.sharers:
             self._workloads.append(self._board)
+        self._followers = {
+            name: Follower(self.world, name, TABLES, self._others.follow_habits)
+            for name in FOLLOWERS[: self._others.followers]
+        }
         self._orders = Orders(TABLES, self.world)
         if self._others.retriers:
             self._workloads.append(self._orders)
@@ -458,6 +464,8 @@ class Simulation:
             self._let(self._are_clients_done, "a client never ends")
             self._let(self._answers, "no oracle answers in the end")
             self._do_alone(self._judge)
+            if self._followers:
+                self._do_alone(self._follow)
             if self._others.exporters:
                 self._finish_exports()
             if self._others.operators:
@@ -470,6 +478,9 @@ class Simulation:
             self._watch.check_end(self._store.memory, history)
             if self._others.sharers:
                 for one in self._board.found(self._store.memory):
+                    self._watch.found(one)
+            for follower in self._followers.values():
+                for one in follower.wrong(history, partial(committed_in, self._store.memory)):
                     self._watch.found(one)
             if self._others.retriers:
                 for one in self._orders.found(partial(committed_in, self._store.memory)):
@@ -554,6 +565,9 @@ class Simulation:
         if name in CROWDS:
             self._start_crowd(name, process, until_s)
             return
+        if name in FOLLOWERS:
+            self._start_follower(name, process, until_s)
+            return
         dice = process.dice("work")
         other: Working
         if name in COMPACTORS:
@@ -603,6 +617,16 @@ class Simulation:
 
         self._workers[name] = process
         self._programs[name] = process.start(work)
+
+    def _start_follower(self, name: str, process: Process, until_s: float) -> None:
+        before = self._workers.get(name)
+        if before is not None and not before.is_dead:
+            return  # one of two is enough where it was struck while it was down
+        follower, dice = self._followers[name], process.dice("work")
+        self._workers[name] = process
+        self._programs[name] = process.start(
+            lambda: follower.work(process, lambda: self._client(process).tm, dice, until_s)
+        )
 
     def _exporter(self, process: Process) -> Exporting:
         return Exporting(
@@ -969,6 +993,11 @@ class Simulation:
             ):
                 self._settle(client, one, witness)
         take_last_looks(client, self._workloads, history)
+
+    def _follow(self, client: Client) -> None:
+        """Let all who follow changes come to the end, each in one look."""
+        for follower in self._followers.values():
+            follower.look(client.tm, random.Random(0))
 
     def _settle(self, client: Client, one: Recorded, witness: TableCell) -> None:
         outcome = client.tm.session.outcomes.settle(Timestamp(one.start_ts), witness)
