@@ -37,6 +37,7 @@ from omidpy.committers.objects.answers import Gone, Occupied
 from omidpy.committers.objects.store import Head, ObjectStore
 from omidpy.committers.publishing import success
 from omidpy.committers.publishing.completing import each, remove_as_found, undo
+from omidpy.committers.publishing.lateness import late_key
 from omidpy.errors import CommitterError
 
 TRIES: Final = 100
@@ -76,7 +77,7 @@ def after_another(store: ObjectStore, plan: Plan, error: CommitterError) -> None
 
     Raises:
         CommitterError: It was rolled back, or that is forgotten; what this process did since is
-            taken back.
+            taken back.  It names a small file of which a request may still be carried out (C8).
     """
     entry = deciding.outcome_of(store, plan)
     if entry is not None and entry.outcome == "committed":
@@ -92,6 +93,14 @@ def after_another(store: ObjectStore, plan: Plan, error: CommitterError) -> None
     left = each(store, plan.files, partial(undo, store, plan))
     if left:
         raise CommitterError(f"{error}, and is not wholly taken back: {left[0]}") from error
+    key = late_key(store, plan, is_anothers=False)
+    if key is not None:
+        reached("committers.late_behind_a_rollback", "C8")
+        raise CommitterError(
+            f"{error}; what this process did since is taken back, but a request to write {key} had "
+            "no answer and may still be carried out: look for it in half an hour, and remove by "
+            "hand what has the job's id in its name"
+        ) from error
     raise CommitterError(f"{error}; what this process did since is taken back") from error
 
 
