@@ -22,7 +22,6 @@ from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.loops import Exit, Loop, goes_on
 from omidpy.base.clock import Clock
 from omidpy.base.pauses import Pauses
-from omidpy.base.reach import reached
 from omidpy.errors import AlreadyCommitted, OmidError, UsageError
 from omidpy.model import Committed, TransactionStatus
 
@@ -176,7 +175,6 @@ class Attempt:
         transaction = self._transaction
         if found.commit_ts is None or found.start_ts != transaction.start_ts:
             return False
-        reached("keys.own_commit_found", "I8")
         transaction.learn(Committed(found.commit_ts))
         self.error, self.succeeded = None, True
         return True

@@ -88,20 +88,26 @@ def after_another(store: ObjectStore, plan: Plan, error: CommitterError) -> None
             clear_forgotten(store, plan)
         else:
             rest_of(store, plan)
-        raise CommitterError(f"{error}; nobody remembers how") from error
+        late = _what_may_come(store, plan)
+        raise CommitterError(f"{error}; nobody remembers how{late}") from error
     reached("committers.rolled_back_meanwhile", "C9")
     left = each(store, plan.files, partial(undo, store, plan))
     if left:
         raise CommitterError(f"{error}, and is not wholly taken back: {left[0]}") from error
+    late = _what_may_come(store, plan)
+    raise CommitterError(f"{error}; what this process did since is taken back{late}") from error
+
+
+def _what_may_come(store: ObjectStore, plan: Plan) -> str:
+    """Name a small file of an ended job, where a request of ours may still write it (C8)."""
     key = late_key(store, plan, is_anothers=False)
-    if key is not None:
-        reached("committers.late_behind_a_rollback", "C8")
-        raise CommitterError(
-            f"{error}; what this process did since is taken back, but a request to write {key} had "
-            "no answer and may still be carried out: look for it in half an hour, and remove by "
-            "hand what has the job's id in its name"
-        ) from error
-    raise CommitterError(f"{error}; what this process did since is taken back") from error
+    if key is None:
+        return ""
+    reached("committers.late_behind_its_end", "C8")
+    return (
+        f", but a request to write {key} had no answer and may still be carried out: look for it "
+        "in half an hour, and remove by hand what has the job's id in its name"
+    )
 
 
 def clear_forgotten(store: ObjectStore, plan: Plan) -> None:
