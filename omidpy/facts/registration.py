@@ -32,6 +32,7 @@ from typing import Final
 
 import msgspec
 
+from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import CorruptCell, TransactionClosed
 from omidpy.facts.control import decode_document, encode_document
@@ -231,6 +232,7 @@ class WorkerRow:
             return
         self._store.write(batch)
         if not self._announce(name, acknowledged):
+            reached("parts.closed_under_way", "I9")
             raise self._too_late("its last flush was under way")
 
     def _send_at_once(
@@ -260,6 +262,7 @@ class WorkerRow:
         return RowMutation(self._row, puts=(put,))
 
     def _too_late(self, what: str) -> TransactionClosed:
+        reached("parts.came_too_late", "I9")
         return TransactionClosed(
             f"worker {self._worker_id} comes too late: the owner of transaction {self._start_ts} "
             f"has begun to commit it, or ended it; {what}, and its part cannot be merged any more. "

@@ -262,6 +262,7 @@ class Transaction(Alone):
         if self._buffer.row(KEYS_TABLE, row):
             raise used_before(key, start_ts=self.start_ts, commit_ts=None)
         if (use := find_use(self._snapshot, row)) is not None:
+            reached("keys.used_by_another", "I8")
             raise used_before(key, start_ts=use.start_ts, commit_ts=use.commit_ts)
 
     def _note_key(self, key: bytes) -> None:

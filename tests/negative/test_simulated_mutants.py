@@ -22,9 +22,14 @@ from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
+from tests.machines.simulator.follow_mutants import FOLLOW_MUTANTS
+from tests.machines.simulator.heavy_mutants import HEAVY_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
+from tests.machines.simulator.retry_mutants import RETRY_MUTANTS
+from tests.machines.simulator.sharing_mutants import SHARING_MUTANTS
 from tests.machines.simulator.simulation import simulate
+from tests.machines.simulator.stranger_mutants import STRANGER_MUTANTS
 
 NIGHTLY_WINDOWS = 25
 
@@ -36,6 +41,8 @@ def test_no_two_mutants_have_one_name() -> None:
         *(MUTANTS, BATCH_MUTANTS, CLIENT_MUTANTS),
         *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, DISK_MUTANTS),
         *(COMMITTER_MUTANTS, BUCKET_MUTANTS),
+        *(HEAVY_MUTANTS, SHARING_MUTANTS, RETRY_MUTANTS, STRANGER_MUTANTS),
+        *(FOLLOW_MUTANTS,),
     )
     assert len(ALL_MUTANTS) == sum(map(len, by_actor))
 

@@ -129,6 +129,8 @@ def test_new_seeds_with_others_find_nothing() -> None:
     counts = _run(range(first, first + NEW_WITH_OTHERS), USUAL)
     for what in ("compactions done", "cells healed", "entries pruned", "entries exported"):
         assert counts[what] > NEW_WITH_OTHERS, what
+    for what in ("parts merged", "orders carried out", "changes followed", "strangers refused"):
+        assert counts[what] > 0, what
     for what in ("compactions", "exports"):
         assert counts[f"{what} ended by StorageUnavailable"] > 0, what
 

@@ -462,6 +462,7 @@ class Machine(Generic[Ticket]):
         start_ts = request.start_ts
         owner = self._engine.owner(start_ts)
         if not owner:
+            reached("oracle.never_issued", "I8")
             effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
             return
         is_own = self._is_own(start_ts, owner)
@@ -469,6 +470,7 @@ class Machine(Generic[Ticket]):
         # from another address than before.  One that cannot say who it is may have connected anew.
         is_told = owner == FORGOTTEN or request.is_retry or is_connection(self._client)
         if not is_own and not is_told:
+            reached("oracle.anothers_claimed", "I8")
             effects.append(Close(ticket, f"another client began start_ts {start_ts}"))
             return
         if self._decisions.get(start_ts):
@@ -485,6 +487,7 @@ class Machine(Generic[Ticket]):
         elif not is_own:
             # It is refused as what is below the low watermark is, and nothing is noted: the refusal
             # is for the client that asks, and not for whose it is.
+            reached("oracle.anothers_refused", "I8")
             if start_ts <= self._decisions.forgotten_start:
                 self._look_up(ticket, Deferred(Recall.REFUSED_UNLESS_IN_TABLE, start_ts))
             else:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from omidpy.base.clock import Clock
+from omidpy.base.reach import reached
 from omidpy.errors import RemoteProtocolError
 from tso.core.machine import Machine
 from tso.core.shares.slices import LongRequest
@@ -50,11 +51,13 @@ class Slicing:
 
     def forget(self, connection: Connection) -> None:
         """Drop what a connection asked that is closed."""
-        self._long.pop(connection, None)
+        if self._long.pop(connection, None) is not None:
+            reached("oracle.long_left_between_slices", "I9")
 
     def finish_first(self) -> None:
         """Read the one to its end that is under way."""
         for connection, request in list(self._long.items())[:1]:
+            reached("oracle.long_ended_at_once", "I2")
             self._go_on(connection, request, ALL_SLICES)
 
     def come_soon(self) -> None:
@@ -72,6 +75,8 @@ class Slicing:
         slice_count = 1 + int((now_s - self._since_s) / SLICED_S)
         if not self._machine.is_filled:
             self._machine.fill(slice_count)
+            if self._long:
+                reached("oracle.long_behind_long", "I3")
         elif self._long:
             connection, request = next(iter(self._long.items()))
             if self._go_on(connection, request, slice_count):

@@ -37,6 +37,7 @@ from omidpy.committers.objects.answers import Gone, Occupied
 from omidpy.committers.objects.store import Head, ObjectStore
 from omidpy.committers.publishing import success
 from omidpy.committers.publishing.completing import each, remove_as_found, undo
+from omidpy.committers.publishing.lateness import late_key
 from omidpy.errors import CommitterError
 
 TRIES: Final = 100
@@ -76,7 +77,7 @@ def after_another(store: ObjectStore, plan: Plan, error: CommitterError) -> None
 
     Raises:
         CommitterError: It was rolled back, or that is forgotten; what this process did since is
-            taken back.
+            taken back.  It names a small file of which a request may still be carried out (C8).
     """
     entry = deciding.outcome_of(store, plan)
     if entry is not None and entry.outcome == "committed":
@@ -87,12 +88,26 @@ def after_another(store: ObjectStore, plan: Plan, error: CommitterError) -> None
             clear_forgotten(store, plan)
         else:
             rest_of(store, plan)
-        raise CommitterError(f"{error}; nobody remembers how") from error
+        late = _what_may_come(store, plan)
+        raise CommitterError(f"{error}; nobody remembers how{late}") from error
     reached("committers.rolled_back_meanwhile", "C9")
     left = each(store, plan.files, partial(undo, store, plan))
     if left:
         raise CommitterError(f"{error}, and is not wholly taken back: {left[0]}") from error
-    raise CommitterError(f"{error}; what this process did since is taken back") from error
+    late = _what_may_come(store, plan)
+    raise CommitterError(f"{error}; what this process did since is taken back{late}") from error
+
+
+def _what_may_come(store: ObjectStore, plan: Plan) -> str:
+    """Name a small file of an ended job, where a request of ours may still write it (C8)."""
+    key = late_key(store, plan, is_anothers=False)
+    if key is None:
+        return ""
+    reached("committers.late_behind_its_end", "C8")
+    return (
+        f", but a request to write {key} had no answer and may still be carried out: look for it "
+        "in half an hour, and remove by hand what has the job's id in its name"
+    )
 
 
 def clear_forgotten(store: ObjectStore, plan: Plan) -> None:

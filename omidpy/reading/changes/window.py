@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from omidpy.base.cells import encode_long
+from omidpy.base.reach import reached
 from omidpy.errors import ConfigError, NoSuchTable, SnapshotTooOld
 from omidpy.model import Change, ChangeKind, ColumnSpec, KeyRange, Timestamp
 from omidpy.reading.changes.change import changes_of, simple_changes
@@ -176,6 +177,7 @@ class WindowReader:
             else:
                 found += simple
         if rows:
+            reached("changes.not_simple", "I8")
             facts = self._snapshot.facts(window.table)
             facts.find_all(rows)
             for row in rows:

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import NoSuchTable, OmidError, StorageError, TransactionAborted, UsageError
 from omidpy.facts.registration import PartsRow, Registration, Stretch
@@ -213,6 +214,7 @@ class Parts:
             can_delete=self._store.capabilities.exact_delete,
         )
         if isinstance(others, Objection):
+            reached("parts.commit_refused", "I9")
             raise TransactionAborted(
                 f"transaction {self._start_ts} was rolled back: {others.reason}",
                 retryable=others.retryable,
@@ -265,6 +267,7 @@ class Parts:
             for stretch in one.stretches():
                 try:
                     for deletes in self._strays(stretch, one.version, is_kept):
+                        reached("parts.removed", "I9")
                         self._store.write({stretch.table: deletes}, durable=True)
                 except NoSuchTable:
                     continue  # dropped meanwhile, and its cells with it
@@ -308,6 +311,7 @@ class Parts:
                 if (hull := hulls.get((name.table, part.version))) is not None
             )
             if is_shared and digest_of(self._written(part)) != part.digest:
+                reached("parts.overwritten", "I8")
                 raise TransactionAborted(
                     f"transaction {self._start_ts} was rolled back: cells of the part of worker "
                     f"{part.worker_id} have other values than it wrote, those of a worker that was "

@@ -20,9 +20,14 @@ from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
+from tests.machines.simulator.follow_mutants import FOLLOW_MUTANTS
+from tests.machines.simulator.heavy_mutants import HEAVY_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
+from tests.machines.simulator.retry_mutants import RETRY_MUTANTS
+from tests.machines.simulator.sharing_mutants import SHARING_MUTANTS
 from tests.machines.simulator.simulation import Mutant
+from tests.machines.simulator.stranger_mutants import STRANGER_MUTANTS
 
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **MUTANTS,
@@ -34,6 +39,11 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **DISK_MUTANTS,
     **COMMITTER_MUTANTS,
     **BUCKET_MUTANTS,
+    **HEAVY_MUTANTS,
+    **SHARING_MUTANTS,
+    **RETRY_MUTANTS,
+    **STRANGER_MUTANTS,
+    **FOLLOW_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -98,6 +108,20 @@ BY_NIGHT: Final = frozenset(
         "added to the old meanwhile",
         "poison alone set aside",
         "given up with what waits",
+        "long one not looked for beside the map",
+        "pushed out by a long one, and not said",
+        "row of parts left open",
+        "given up, and left there",
+        "written, and then announced",
+        "announced where it is closed",
+        "acknowledged before it is sent",
+        "parts merged, and not counted",
+        "any part taken",
+        "keys forgotten at once",
+        "never begun, and decided",
+        "unhealed changes left out",
+        "told what comes later",
+        "offset of half a commit",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

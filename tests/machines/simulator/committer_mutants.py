@@ -19,7 +19,7 @@ from omidpy.committers.publishing import awakening, completing, ending, lateness
 from omidpy.committers.s3 import S3Committer
 from omidpy.errors import CommitterError
 from omidpy.tx.callbacks import Callbacks
-from tests.machines.simulator.plan import ALONE
+from tests.machines.simulator.plan import ALONE, PLAIN
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
 
@@ -154,6 +154,7 @@ def takes_a_refusal_for_an_answer(send: Callable[[], Any]) -> Any:
 
 
 COMMITTING: Final = ALONE._replace(
+    **PLAIN,
     calm_share=1.0,
     pauses_s=(5.0,),
     committers=(3,),

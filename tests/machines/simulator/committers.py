@@ -221,7 +221,9 @@ class JobLedger:
             self.has_ended(run, run.process)
         if what == COMMITTED:
             for path, other in sorted(run.replaced.items()):
-                if self._is_left(path, other) and path not in self._revived:
+                # A write that nobody waited for may come behind all that was removed.
+                is_anew = path in self._revived or OUT.key(path) in self._shared.arrived_late
+                if self._is_left(path, other) and not is_anew:
                     self.found(f"C15: job {run.job_id} has replaced {path}, and left it")
 
     def has_ended(self, run: Run, process: Process) -> None:

@@ -20,7 +20,7 @@ from omidpy.base.cells import decode_long, encode_long
 from omidpy.facts.commit_table import read_low_watermark
 from omidpy.facts.watermarks import Claim
 from omidpy.model import TIMESTAMP_STEP, Timestamp
-from tests.machines.simulator.plan import USUAL
+from tests.machines.simulator.plan import PLAIN, USUAL
 from tests.machines.simulator.simulation import Mutant, Parts
 from tests.machines.simulator.store import Stall
 
@@ -138,6 +138,7 @@ MORE: Final = 2_000 * 50 * 1000
 
 
 COMPACTING: Final = USUAL._replace(
+    **PLAIN,
     crowds=(0,),
     committers=(0,),
     keepers=(0,),

@@ -16,7 +16,7 @@ from omidpy.recipes.export_queue.entries.state import BucketRows
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import Deposed
 from omidpy.tx import transaction
-from tests.machines.simulator.plan import USUAL
+from tests.machines.simulator.plan import PLAIN, USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
 
@@ -88,6 +88,7 @@ def hands_over_and_believes(self: Any, lease: Any, good: Any, *rest: Any) -> int
 
 
 EXPORTING: Final = USUAL._replace(
+    **PLAIN,
     crowds=(0,),
     committers=(0,),
     keepers=(0,),

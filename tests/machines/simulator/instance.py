@@ -26,19 +26,24 @@ from tso.core.settings import Settings
 from tso.durable.lease import Lease
 from tso.instance import begin
 from tso.serving.connection import Connection
-from tso.serving.server import BrokenInvariant, OracleServer
+from tso.serving.server import MAX_CONNECTION_COUNT, BrokenInvariant, OracleServer
 
 if TYPE_CHECKING:
     from tests.machines.simulator.simulation import Parts
 
 PORT: Final = 24758
 
+LOOK_S: Final = 1e-5
+"""A turn of the loop in which the oracle looks whether somebody asks again at once."""
+
 
 class Loop:
     """As much of an event loop as the server uses."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: World, process: Process, slice_s: float) -> None:
         self._world = world
+        self._turns_s = {"_slice": slice_s, "_look": LOOK_S}
+        """How long a turn takes that does more than others, by what it does."""
         self._process = process
         self.factory: Callable[[], Connection] | None = None
         """Makes the protocol of a new connection, once the server listens."""
@@ -48,8 +53,9 @@ class Loop:
         return self._process.clock.monotonic_s()
 
     def call_soon(self, act: Callable[..., object], *args: Any, context: object = None) -> None:
-        """Call behind whatever else happens now."""
-        self._world.at(0, self._process, lambda: void(act(*args)))
+        """Call behind whatever else happens now, or when the turn is over in which that does."""
+        delay_s = self._turns_s.get(getattr(act, "__name__", ""), 0.0)
+        self._world.at(delay_s, self._process, lambda: void(act(*args)))
 
     def call_later(self, delay_s: float, act: Callable[..., object], *args: Any) -> Timer:
         """Call after a while."""
@@ -121,6 +127,10 @@ class Surroundings:
     settings: Settings
     lease_period_s: float
     parts: Parts
+    connection_count: int | None = None
+    """How many clients it has room for."""
+    slice_s: float = 0.0
+    """How long a slice takes of what is done in slices."""
 
 
 class Instance:
@@ -134,7 +144,7 @@ class Instance:
         self.is_answering = False
         self._around = around
         self._on_end = on_end
-        self._loop = Loop(around.world, process)
+        self._loop = Loop(around.world, process, around.slice_s)
         self._server: OracleServer | None = None
         self._jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         self._transports: list[Transport] = []
@@ -196,6 +206,7 @@ class Instance:
                 clock=clock,
                 metrics=NO_METRICS,
                 worker=self,
+                connection_count=around.connection_count or MAX_CONNECTION_COUNT,
             )
         finally:
             asyncio._set_running_loop(None)
@@ -246,7 +257,7 @@ class Instance:
 
     def transport(self, peer: str) -> Transport:
         """Return its end of a new connection."""
-        wiretap = Wiretap(self._around.store.watch, self.name)
+        wiretap = Wiretap(self._around.store.watch, self.name, peer)
         transport = Transport(peer, wiretap, self._loop.call_soon)
         self._transports.append(transport)
         return transport

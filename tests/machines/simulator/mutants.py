@@ -27,7 +27,7 @@ from omidpy.wire.messages import (
     InvalidateResponse,
     InvalidateVerdict,
 )
-from tests.machines.simulator.plan import ALONE
+from tests.machines.simulator.plan import ALONE, PLAIN
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
 from tso.core.batches import Batches
@@ -385,7 +385,7 @@ def leaves_the_undecided_alone(*arguments: Any, **options: Any) -> TransactionMa
     return manager
 
 
-QUIET: Final = ALONE._replace(calm_share=1.0, thinking_shares=(0.0,))
+QUIET: Final = ALONE._replace(**PLAIN, calm_share=1.0, thinking_shares=(0.0,))
 """Nothing goes wrong."""
 
 BUSY: Final = QUIET._replace(pauses_s=(0.05,))

@@ -92,6 +92,8 @@ class SharedObjects:
         """Before which requests a process stands still, by its name."""
         self.changed: Callable[[Process], object] = lambda _: None
         """Called whenever anything has changed, with who has asked for it."""
+        self.arrived_late: set[str] = set()
+        """What was written by a request that nobody waited for any more."""
         self.was_late: set[str] = set()
         """Keys of objects that were written after their senders gave up, or may yet be."""
         self._late_until_s: dict[str, float] = {}
@@ -130,6 +132,7 @@ class SharedObjects:
         def arrive() -> None:
             with contextlib.suppress(ClientError):
                 work()
+                self.arrived_late.add(asked.key)
                 self.changed(process)
 
         self.world.at(delay_s, None, arrive)

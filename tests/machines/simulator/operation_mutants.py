@@ -18,7 +18,7 @@ from omidpy.admin.table_steps import (
 from omidpy.errors import NoSuchTable, TableExists
 from omidpy.facts.makers import MADE_PREFIX, Makers
 from omidpy.fate.step import Done
-from tests.machines.simulator.plan import USUAL
+from tests.machines.simulator.plan import PLAIN, USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
 
@@ -68,6 +68,7 @@ def _gives_up_in_word_only(self: Makers, which: str) -> bool:
 
 
 OPERATING: Final = USUAL._replace(
+    **PLAIN,
     crowds=(0,),
     committers=(0,),
     keepers=(0,),

@@ -12,16 +12,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tests.machines.simulator.committers import COMMITTERS, RESCUERS, CommitHabits
 from tests.machines.simulator.compactors import COMPACTORS
 from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
+from tests.machines.simulator.followers import FOLLOWERS, FollowHabits
+from tests.machines.simulator.heavies import FEW, HeavyChoice
 from tests.machines.simulator.keepers import KEEPERS, KEEPERS_VERBS, KeeperHabits
 from tests.machines.simulator.objects import ObjectChances
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
+from tests.machines.simulator.retriers import RETRIERS, RetryHabits
+from tests.machines.simulator.sharers import HELPERS, SHARERS, ShareHabits
 from tests.machines.simulator.store import STORE, Chances, Stall, StoreKind
+from tests.machines.simulator.strangers import DEEDS, MOST_LINES, STRANGERS, StrangeHabits
 from tso.core.settings import Settings, TimestampMode
 
 T = TypeVar("T")
@@ -167,9 +173,62 @@ class Focus(NamedTuple):
     turns_work: tuple[int | None, ...] = (None, None, None, 1, 3)
     """How much an oracle hears of one client before it hears others; None: as much as it does."""
 
+    # Of commits that are done in slices.
+    heavy_shares: tuple[float, ...] = (0.2,)
+    """Seeds in which there are any."""
+    heavy_maps: tuple[int, ...] = (100, 200, 8192)
+    heavy_at_hand: tuple[int | None, ...] = (None, FEW)
+    heavy_at_once: tuple[tuple[int, int, int, int], ...] = ((64, 16, 8, 8), (16, 4, 2, 2))
+    heavy_paces: tuple[int, ...] = (1 << 18, 400)
+    slices_s: tuple[float, ...] = (0.0, 0.001, 0.03)
+
+    # Of transactions with many writers.
+    sharers: tuple[int, ...] = (0, 0, 0, 1, 2)
+    helpers: tuple[int, ...] = (1, 2, 3)
+    share_pauses_s: tuple[float, ...] = (0.5, 2.0)
+    share_patiences_s: tuple[float, ...] = (1.0, 5.0)
+    unnamed_shares: tuple[float, ...] = (0.0, 0.3, 1.0)
+    careless_shares: tuple[float, ...] = (0.0, 0.1)
+    garbled_shares: tuple[float, ...] = (0.0, 0.1)
+    flushes_bytes: tuple[int | None, ...] = (None, 1)
+    sharer_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
+    helper_stalls: tuple[Stall, ...] = (Stall(), Stall(0.05, 8.0))
+
+    # Of orders, which are carried out once.
+    retriers: tuple[int, ...] = (0, 0, 0, 2, 3)
+    retry_pauses_s: tuple[float, ...] = (0.3, 1.0)
+    retry_budgets_s: tuple[tuple[float, ...], ...] = ((0.0, 2.0), (0.5, 10.0))
+    retry_thinking_shares: tuple[float, ...] = (0.0, 0.3)
+    retrier_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
+
+    # Of followers of changes.
+    followers: tuple[int, ...] = (0, 0, 0, 1, 2)
+    follow_pauses_s: tuple[float, ...] = (0.5, 3.0)
+    follow_page_shares: tuple[float, ...] = (0.0, 0.5)
+    follow_dawdling_shares: tuple[float, ...] = (0.05, 0.5)
+    follower_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
+
+    # Of strangers.
+    strangers: tuple[int, ...] = (0, 0, 0, 1, 2)
+    strange_pauses_s: tuple[float, ...] = (0.3, 1.0)
+    strange_deeds: tuple[tuple[str, ...], ...] = (DEEDS,)
+    strange_lines: tuple[int, ...] = (3, MOST_LINES)
+    connection_counts: tuple[int | None, ...] = (None, 128)
+
 
 USUAL: Final = Focus()
-ALONE: Final = Focus(compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,), committers=(0,))
+NO_GUESTS: Final[dict[str, Any]] = {
+    "sharers": (0,),
+    "retriers": (0,),
+    "strangers": (0,),
+    "followers": (0,),
+}
+PLAIN: Final[dict[str, Any]] = {"heavy_shares": (0.0,), **NO_GUESTS}
+"""What a focus has that is about others: clients do ordinary transactions, and nothing else."""
+
+ALONE: Final = Focus(
+    compactors=(0,), exporters=(0,), operators=(0,), crowds=(0,), committers=(0,), **NO_GUESTS
+)
 """Oracles and clients, and nobody else."""
 
 CROWDED: Final = ALONE._replace(
@@ -300,6 +359,15 @@ class Others(NamedTuple):
     commit_habits: CommitHabits
     keepers: int
     keeper_habits: KeeperHabits
+    sharers: int
+    helpers: int
+    share_habits: ShareHabits
+    retriers: int
+    retry_habits: RetryHabits
+    strangers: int
+    strange_habits: StrangeHabits
+    followers: int
+    follow_habits: FollowHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -311,6 +379,11 @@ class Others(NamedTuple):
             *COMMITTERS[: self.committers],
             *RESCUERS[: self.rescuers if self.committers else 0],
             *KEEPERS[: self.keepers if self.exporters else 0],
+            *SHARERS[: self.sharers],
+            *HELPERS[: self.helpers if self.sharers else 0],
+            *RETRIERS[: self.retriers],
+            *STRANGERS[: self.strangers],
+            *FOLLOWERS[: self.followers],
         )
 
 
@@ -320,6 +393,8 @@ class Choices(NamedTuple):
     page_rows: int | None
     few_at_once: int | None
     turn_work: int | None
+    heavy: HeavyChoice | None = None
+    """What is done in slices; None: there are no commits that are so large."""
 
 
 class Plan(NamedTuple):
@@ -387,10 +462,13 @@ class _Drawing:
             count = self._one(f"faults of {name}", focus.other_fault_counts)
             dice = (self._dice(f"fault {number} of {name}") for number in range(count))
             faults += [self._fault_of(one, name) for one in dice]
-        habits = self._habits()
+        habits, heavy = self._habits(), self._heavy()
+        settings = self._settings(others)
+        if heavy is not None:
+            settings = replace(settings, conflict_map_size=heavy.map_size)
         return Plan(
             self._one("kind of store", focus.store_kinds),
-            self._settings(others),
+            settings,
             Chances() if is_calm else self._chances(),
             ObjectChances() if is_calm else self._object_chances(),
             self._stalls(others, is_calm=is_calm),
@@ -403,7 +481,20 @@ class _Drawing:
                 self._one("rows of a page", focus.pages_rows),
                 self._one("entries one by one", focus.few_at_once),
                 self._one("work of a turn", focus.turns_work),
+                heavy,
             ),
+        )
+
+    def _heavy(self) -> HeavyChoice | None:
+        focus = self._focus
+        if self._dice("heavy").random() >= self._one("share of heavy", focus.heavy_shares):
+            return None
+        return HeavyChoice(
+            self._one("conflict map of heavy", focus.heavy_maps),
+            self._one("heavy at hand", focus.heavy_at_hand),
+            self._one("heavy at once", focus.heavy_at_once),
+            self._one("pace of heavy", focus.heavy_paces),
+            self._one("time of a slice", focus.slices_s),
         )
 
     def _settings(self, others: Others) -> Settings:
@@ -462,6 +553,7 @@ class _Drawing:
         focus = self._focus
         exporters = self._one("exporters", focus.exporters)
         committers = self._one("committers", focus.committers)
+        sharers = self._one("sharers", focus.sharers)
         return Others(
             compactors=self._one("compactors", focus.compactors),
             exporters=exporters,
@@ -492,6 +584,39 @@ class _Drawing:
                 self._one("verbs of keepers", focus.keeper_verbs),
                 self._one("poison", focus.poison_shares),
             ),
+            sharers=sharers,
+            helpers=self._one("helpers", focus.helpers) if sharers else 0,
+            share_habits=self._share_habits(),
+            retriers=self._one("retriers", focus.retriers),
+            retry_habits=RetryHabits(
+                self._one("pauses of retriers", focus.retry_pauses_s),
+                self._one("budgets of retriers", focus.retry_budgets_s),
+                self._one("thinking of retriers", focus.retry_thinking_shares),
+            ),
+            strangers=self._one("strangers", focus.strangers),
+            strange_habits=StrangeHabits(
+                self._one("pauses of strangers", focus.strange_pauses_s),
+                self._one("deeds of strangers", focus.strange_deeds),
+                self._one("connections of strangers", focus.strange_lines),
+                self._one("room for connections", focus.connection_counts),
+            ),
+            followers=self._one("followers", focus.followers),
+            follow_habits=FollowHabits(
+                self._one("pauses of followers", focus.follow_pauses_s),
+                self._one("pages of followers", focus.follow_page_shares),
+                self._one("dawdling of followers", focus.follow_dawdling_shares),
+            ),
+        )
+
+    def _share_habits(self) -> ShareHabits:
+        focus = self._focus
+        return ShareHabits(
+            self._one("pauses of sharers", focus.share_pauses_s),
+            self._one("patience of sharers", focus.share_patiences_s),
+            self._one("tasks without a name", focus.unnamed_shares),
+            self._one("careless helpers", focus.careless_shares),
+            self._one("garbled parts", focus.garbled_shares),
+            self._one("flushes of helpers", focus.flushes_bytes),
         )
 
     def _commit_habits(self) -> CommitHabits:
@@ -521,6 +646,10 @@ class _Drawing:
             (COMMITTERS[: others.committers], "committers", focus.committer_stalls),
             (RESCUERS[: others.rescuers], "rescuers", focus.rescuer_stalls),
             (KEEPERS[: others.keepers], "keepers", focus.keeper_stalls),
+            (SHARERS[: others.sharers], "sharers", focus.sharer_stalls),
+            (HELPERS[: others.helpers], "helpers", focus.helper_stalls),
+            (RETRIERS[: others.retriers], "retriers", focus.retrier_stalls),
+            (FOLLOWERS[: others.followers], "followers", focus.follower_stalls),
         )
         return {
             name: self._one(f"stalls of {kind}", choices)

@@ -35,6 +35,16 @@ COMPACTING_LATE: Final = COMPACTING._replace(
 
 SEEKING: Final[Mapping[str, Focus]] = {
     "committers.came_when_forgotten": STALLING._replace(kept_outcomes=(1,)),
+    "committers.late_behind_its_end": STALLING._replace(
+        calm_share=0.0,
+        fault_counts=(0,),
+        committer_stalls=(Stall(0.05, 15.0),),
+        objects_late=(0.1,),
+        objects_lost=(0.0,),
+        objects_unheard=(0.0,),
+        objects_busy=(0.0,),
+        inline_shares=(1.0,),
+    ),
     "outcome.commit_was_first": FORBIDDING_LATE,
     "reader.commit_was_first": FORBIDDING_LATE._replace(
         store_kinds=("cluster", "shared"),

@@ -146,6 +146,11 @@ class _Shrinking:
             "committers",
             "rescuers",
             "keepers",
+            "sharers",
+            "helpers",
+            "retriers",
+            "strangers",
+            "followers",
         ):
             fewer: list[dict[str, Any]] = [
                 {kind: count} for count in range(getattr(plan.others, kind))

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from unittest import mock
 
 from compactor.options import Options
@@ -67,6 +67,8 @@ from tests.machines.simulator.exporters import (
     Receiver,
     exporting_without_threads,
 )
+from tests.machines.simulator.followers import FOLLOWERS, Follower
+from tests.machines.simulator.heavies import Heavies
 from tests.machines.simulator.instance import Instance, Surroundings
 from tests.machines.simulator.keepers import KEEPERS, Keeper, finishing_without_threads
 from tests.machines.simulator.network import Network, Weather
@@ -88,13 +90,16 @@ from tests.machines.simulator.plan import (
     Plan,
     drawn_plan,
 )
+from tests.machines.simulator.retriers import RETRIERS, Orders, Retrier, sleeping
+from tests.machines.simulator.sharers import HELPERS, SHARERS, Board, Helper, Sharer
 from tests.machines.simulator.store import (
     CAPABILITIES,
     STORE,
     Chances,
     SharedStore,
 )
-from tests.machines.simulator.watch import Sought, Watch, name_of
+from tests.machines.simulator.strangers import STRANGERS, Stranger
+from tests.machines.simulator.watch import Sought, Watch, committed_in, name_of
 from tests.machines.simulator.world import Process, Program, SimClock, World
 from tso.core.machine import Machine
 from tso.durable import persist
@@ -109,6 +114,21 @@ FEW_DECISIONS: Final = 64
 """An oracle that remembers so few has forgotten one before a message comes that was late."""
 
 TABLES: Final = "v"
+
+
+Working: TypeAlias = (
+    Compactor
+    | Exporting
+    | Operator
+    | Committing
+    | Rescuer
+    | Keeper
+    | Sharer
+    | Helper
+    | Retrier
+    | Stranger
+)
+"""Whoever works beside oracles and clients, but for crowds."""
 
 
 class NotQuiet(Exception):
@@ -310,6 +330,7 @@ class Simulation:
         self._store = SharedStore(self.world, self._weather, self._watch, self._plan.store_kind)
         self._store.page_rows = self._plan.choices.page_rows
         self._store.disk.is_watched = any(one.kind == "power" for one in self._plan.faults)
+        heavy = self._plan.choices.heavy
         self._around = Surroundings(
             self.world,
             self._network,
@@ -317,6 +338,8 @@ class Simulation:
             self._plan.settings,
             self._plan.oracle_lease_s,
             parts,
+            self._others.strange_habits.connection_count if self._others.strangers else None,
+            heavy.slice_s if heavy else 0.0,
         )
         self.objects = SharedObjects(
             self.world, self._weather, is_strict=self._others.commit_habits.is_strict
@@ -340,6 +363,11 @@ class Simulation:
             *COMMITTERS,
             *RESCUERS,
             *KEEPERS,
+            *SHARERS,
+            *HELPERS,
+            *RETRIERS,
+            *STRANGERS,
+            *FOLLOWERS,
         )
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         has_keepers = bool(self._others.keepers)
@@ -360,7 +388,20 @@ class Simulation:
         self._workloads: list[Workload] = [*standard_workloads(TABLES)]
         if self._others.crowds:
             self._workloads.append(self._crowded)
+        self._board = Board(TABLES, self.world)
+        if self._others.sharers:
+            self._workloads.append(self._board)
+        self._followers = {
+            name: Follower(self.world, name, TABLES, self._others.follow_habits)
+            for name in FOLLOWERS[: self._others.followers]
+        }
+        self._orders = Orders(TABLES, self.world)
+        if self._others.retriers:
+            self._workloads.append(self._orders)
         self._chosen = [one for one in self._workloads if one.name in self._plan.habits.workloads]
+        if heavy is not None:
+            self._workloads.append(heavies := Heavies(TABLES))
+            self._chosen += [heavies] * 2
         self._events: list[Event] = []
         self._ticks = count(1)
         self._numbers = count()
@@ -381,6 +422,12 @@ class Simulation:
         if chosen.turn_work is not None:
             patches.append(Patch(turns, "MAX_TURN_WORK", chosen.turn_work))
             patches.append(Patch(turns, "MIN_TURN_WORK", 1))
+        if chosen.heavy is not None:
+            patches += chosen.heavy.patches(Patch)
+        if self._others.sharers:
+            patches += self._others.share_habits.patches(Patch)
+        if self._others.retriers:
+            patches += sleeping(self.world, Patch)
         habits = self._others.commit_habits
         patches.append(Patch(heads, "KEPT", habits.kept))
         patches.append(Patch(heads, "MOST", 2 * habits.kept))
@@ -417,6 +464,8 @@ class Simulation:
             self._let(self._are_clients_done, "a client never ends")
             self._let(self._answers, "no oracle answers in the end")
             self._do_alone(self._judge)
+            if self._followers:
+                self._do_alone(self._follow)
             if self._others.exporters:
                 self._finish_exports()
             if self._others.operators:
@@ -427,6 +476,15 @@ class Simulation:
                 self._tidy()
             history = transactions(self._events)
             self._watch.check_end(self._store.memory, history)
+            if self._others.sharers:
+                for one in self._board.found(self._store.memory):
+                    self._watch.found(one)
+            for follower in self._followers.values():
+                for one in follower.wrong(history, partial(committed_in, self._store.memory)):
+                    self._watch.found(one)
+            if self._others.retriers:
+                for one in self._orders.found(partial(committed_in, self._store.memory)):
+                    self._watch.found(one)
             for anomaly in check(self._workloads, history):
                 self._watch.found(f"{anomaly.name}: {anomaly.explanation}")
             self._count(history)
@@ -507,14 +565,25 @@ class Simulation:
         if name in CROWDS:
             self._start_crowd(name, process, until_s)
             return
+        if name in FOLLOWERS:
+            self._start_follower(name, process, until_s)
+            return
         dice = process.dice("work")
-        other: Compactor | Exporting | Operator | Committing | Rescuer | Keeper
+        other: Working
         if name in COMPACTORS:
             other = self._compactor(process)
         elif name in EXPORTERS:
             other = self._exporter(process)
         elif name in KEEPERS:
             other = self._keeper(process)
+        elif name in SHARERS:
+            other = self._sharer(process)
+        elif name in STRANGERS:
+            other = self._stranger(process)
+        elif name in RETRIERS:
+            other = self._retrier(process)
+        elif name in HELPERS:
+            other = self._helper(process)
         elif name in COMMITTERS:
             other = self._committing(process)
         elif name in RESCUERS:
@@ -549,6 +618,16 @@ class Simulation:
         self._workers[name] = process
         self._programs[name] = process.start(work)
 
+    def _start_follower(self, name: str, process: Process, until_s: float) -> None:
+        before = self._workers.get(name)
+        if before is not None and not before.is_dead:
+            return  # one of two is enough where it was struck while it was down
+        follower, dice = self._followers[name], process.dice("work")
+        self._workers[name] = process
+        self._programs[name] = process.start(
+            lambda: follower.work(process, lambda: self._client(process).tm, dice, until_s)
+        )
+
     def _exporter(self, process: Process) -> Exporting:
         return Exporting(
             self.world,
@@ -568,6 +647,36 @@ class Simulation:
             lambda: self._client(process).tm,
             self._watch.found,
             has_no_faults=not self._plan.faults and self._plan.chances == Chances(),
+        )
+
+    def _sharer(self, process: Process) -> Sharer:
+        habits = self._others.share_habits
+        return Sharer(self._board, process, habits, lambda: self._client(process))
+
+    def _retrier(self, process: Process) -> Retrier:
+        habits = self._others.retry_habits
+        return Retrier(self._orders, process, habits, lambda: self._client(process))
+
+    def _stranger(self, process: Process) -> Stranger:
+        return Stranger(
+            self.world,
+            process,
+            self._store.of(process),
+            self._network.of(process),
+            self._watch,
+            self._others.strange_habits,
+        )
+
+    def _helper(self, process: Process) -> Helper:
+        habits = self._others.share_habits
+        # Elsewhere a flush of one that died leaves nothing to tell it by but the ends of its rows.
+        may_be_careless = self._plan.store_kind != "cluster" or habits.flush_bytes is None
+        return Helper(
+            self._board,
+            process,
+            habits,
+            lambda: self._client(process),
+            may_be_careless=may_be_careless,
         )
 
     def _operator(self, process: Process) -> Operator:
@@ -636,6 +745,7 @@ class Simulation:
                 partial(self._perhaps_die, process),
                 self._plan.habits.repeat_share,
                 partial(self._is_retried_first, process),
+                self._turned_away,
             ),
             post_commit=process.dice("post-commit").choice(self._plan.habits.post_commits),
             clock=clock,
@@ -689,6 +799,18 @@ class Simulation:
         if dice.random() < self._plan.habits.death_share and process.name in CLIENTS:
             self.world.counts["clients that died in a commit"] += 1
             self.world.at(dice.uniform(0, 0.006), None, partial(self._replace_client, process))
+
+    def _turned_away(self) -> None:
+        """Take note that a client is not served, which strangers alone must not come to."""
+        plan = self._plan
+        is_disturbed = (
+            plan.chances != Chances()
+            or plan.habits.late_message_share
+            or any(stall.share for stall in plan.stalls.values())
+            or any(one.kind != "crash" or one.target in ORACLES for one in plan.faults)
+        )
+        if self._others.strangers and not is_disturbed:
+            self._watch.found("flood: nothing is wrong, and a client is not served")
 
     def _is_retried_first(self, process: Process) -> bool:
         share, dice = self._plan.habits.first_retry_share, process.dice("retries that come first")
@@ -872,6 +994,11 @@ class Simulation:
                 self._settle(client, one, witness)
         take_last_looks(client, self._workloads, history)
 
+    def _follow(self, client: Client) -> None:
+        """Let all who follow changes come to the end, each in one look."""
+        for follower in self._followers.values():
+            follower.look(client.tm, random.Random(0))
+
     def _settle(self, client: Client, one: Recorded, witness: TableCell) -> None:
         outcome = client.tm.session.outcomes.settle(Timestamp(one.start_ts), witness)
         self.world.counts["unknown outcomes settled"] += 1
@@ -903,8 +1030,10 @@ class Repeating:
         on_commit: Callable[[], None],
         share: float,
         is_retried_first: Callable[[], bool],
+        on_unavailable: Callable[[], None],
     ) -> None:
         self._share = share
+        self._on_unavailable = on_unavailable
         self._is_retried_first = is_retried_first
         self._oracle = oracle
         self._dice = dice
@@ -921,7 +1050,11 @@ class Repeating:
         if self._last is not None and self._dice.random() < self._share / 2:
             with suppress(OmidError):
                 self._oracle.commit(*self._last, is_retry=True)
-        return self._oracle.begin(hold_s=hold_s)
+        try:
+            return self._oracle.begin(hold_s=hold_s)
+        except OracleUnavailable:
+            self._on_unavailable()
+            raise
 
     def commit(
         self,

@@ -81,6 +81,8 @@ class Watch:
         """Whether the commit of a transaction would outlive a loss of power."""
         self.newest_ts = 0
         """The highest timestamp that was sent."""
+        self.begun_by_others: deque[int] = deque(maxlen=32)
+        """The newest transactions that strangers hear of: none of their own, none of crowds."""
         self.settled: dict[int, set[int]] = {}
         """Where transactions are committed of which nobody knew before the end; empty: nowhere."""
         self._durable: dict[int, int] = {}
@@ -222,7 +224,7 @@ class Watch:
 
     def check_end(self, store: MemoryStore, history: Sequence[Recorded]) -> None:
         """Hold what clients were told against what the tables say in the end."""
-        final = _committed_in(store, [one.start_ts for one in history])
+        final = committed_in(store, [one.start_ts for one in history])
         # One that looked back has the start_ts of another, and wrote nothing.
         for one in (one for one in history if not one.is_historical):
             at = final.get(one.start_ts, set())
@@ -258,8 +260,11 @@ class Watch:
 class Wiretap:
     """Reads both directions of one connection."""
 
-    def __init__(self, watch: Watch, instance: str) -> None:
+    def __init__(self, watch: Watch, instance: str, peer: str) -> None:
         self._watch = watch
+        self._is_strange = peer.startswith("stranger")
+        """Whether what is asked is asked by nobody whose it is."""
+        self._is_heard_of = not peer.startswith(("stranger", "crowd"))
         self._instance = instance
         self._requests = FrameReader(max_frame_bytes=MAX_FRAME_BYTES)
         self._responses = FrameReader(max_frame_bytes=MAX_FRAME_BYTES)
@@ -269,6 +274,8 @@ class Wiretap:
 
     def asked(self, data: bytes) -> None:
         """Read what reaches the oracle."""
+        if self._is_strange:
+            return  # what he says need not make sense
         for payload in self._requests.feed(data):
             request = decode_request(payload)
             if isinstance(request, CommitRequest):
@@ -283,8 +290,13 @@ class Wiretap:
             response = decode_response(payload)
             match response:
                 case TimestampResponse():
-                    newest_before = self._newest_at_begin.popleft()
+                    newest_before = self._newest_at_begin.popleft() if not self._is_strange else 0
+                    if self._is_heard_of:
+                        watch.begun_by_others.append(response.start_ts)
                     watch.begun(self._instance, response.start_ts, newest_before=newest_before)
+                case CommitResponse() if self._is_strange and response.commit_ts is None:
+                    # He is refused what is not his, and for its owner that says nothing.
+                    watch.world.counts["strangers refused"] += 1
                 case CommitResponse():
                     is_copy = self._copies[response.start_ts] > 0
                     self._copies[response.start_ts] -= is_copy
@@ -313,7 +325,7 @@ def entries(store: MemoryStore, starts: Sequence[int]) -> dict[Timestamp, Commit
     return dict(CommitTable(store).read([Timestamp(one) for one in starts])) if starts else {}
 
 
-def _committed_in(store: MemoryStore, starts: Sequence[int]) -> dict[int, set[int]]:
+def committed_in(store: MemoryStore, starts: Sequence[int]) -> dict[int, set[int]]:
     """Return where the tables say that transactions committed, by entry or by shadow cells."""
     found: dict[int, set[int]] = defaultdict(set)
     for schema in store.tables():

@@ -89,6 +89,43 @@ def test_a_driver_whose_job_is_rolled_back_while_it_publishes_commits_nothing(
     assert looking.read(store, OUT).head.epoch == 0
 
 
+def test_a_driver_that_wakes_behind_a_rollback_names_what_may_still_come(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that all is taken back, where a request of its own was still on its way."""
+    job = begun("a", "b")
+    before_put(job, "head.json", lambda: take_back(store, job))
+    monkeypatch.setattr(store_of(job), "may_be_late", lambda _, key: key.startswith("out/b"))
+    with pytest.raises(CommitterError, match=r"write out/b\S* .*may still be carried out"):
+        job.commit()
+    assert visible(store) == []
+
+
+def test_a_driver_whose_end_is_forgotten_names_what_may_still_come(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told that nobody remembers, and a request of its own is still on its way."""
+    job = begun("a")
+
+    def end_and_forget() -> None:
+        take_back(store, job)
+        seen = looking.read(store, OUT)
+        (entry,) = seen.head.entries
+        head = replace(
+            seen.head,
+            entries=(),
+            forgotten_ms=entry.created_ms,
+            closed_ms=entry.created_ms,
+        )
+        store.put("lake", head_key(OUT), heads.encode(head))
+
+    before_put(job, "head.json", end_and_forget)
+    monkeypatch.setattr(store_of(job), "may_be_late", lambda *_: True)
+    with pytest.raises(CommitterError, match=r"nobody remembers how, but a request to write out/a"):
+        job.commit()
+    assert visible(store) == []
+
+
 def test_a_driver_that_wakes_after_its_job_was_rolled_back_writes_no_new_plan(
     store: ObjectStore,
 ) -> None:

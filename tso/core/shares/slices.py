@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from omidpy.base.reach import reached
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.messages import CommitRequest
 
@@ -65,6 +66,8 @@ class LongRequest:
             if not commit.sort(slice_count * SORTED_AT_ONCE):
                 return False
             if not engine.examine(commit, slice_count * EXAMINED_AT_ONCE):
+                if commit.examined_count == commit.cells.count:
+                    reached("oracle.committed_beside_long", "I3")
                 return False
         elif is_decided:
             cells = tuple(map(CellId, commit.cells))
