@@ -6,20 +6,24 @@ shadow cell nor an entry nothing is known: its client may have come to its end s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import pytest
 
 from compactor.check import acceptance
 from compactor.check.acceptance import Doubt
+from compactor.check.acts import ANOTHER
+from compactor.check.findings import Kind
 from compactor.check.fsck import Check, CheckOptions
+from compactor.check.malformed import Malformed
+from compactor.check.repair import Suspicion
 from compactor.options import Options
 from compactor.pruning.standing import read_standing
 from compactor.tables.adoption import adopt, plan_adoption
 from compactor.tables.ownership import survey
 from omidpy.admin.table_steps import ForgetClaims, Make, Renewal, TableTools
-from omidpy.base.cells import commit_row, encode_long
+from omidpy.base.cells import commit_row, encode_long, shadow_qualifier
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONTROL_TABLE,
@@ -41,7 +45,7 @@ from omidpy.facts.sightings import SIGHTED_PREFIX, accept, sight
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate import Locks, TableFateStore
 from omidpy.manager import TransactionManager
-from omidpy.model import FIRST_WORLD_TIMESTAMP, FamilySchema, TableSchema
+from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell, FamilySchema, TableSchema
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
@@ -49,6 +53,7 @@ from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.restoring import RestoringStore
 
 CEILING = 5000
+REPAIR: Final = CheckOptions(settle_s=0.0, is_repair=True)
 
 
 class Restoring(World):
@@ -372,3 +377,120 @@ def test_plain_data_of_a_restored_table_is_no_doubt() -> None:
     plain = world.put(b"a", 1_700_000_000_000)
     assert world.compact().laggards == []
     assert plain in world.cells()
+
+
+# -- a repair that stands still --------------------------------------------------------------------
+
+
+class Stalled(Check):
+    """Stands still once, before its second look at a table or behind it."""
+
+    def __init__(
+        self, world: Restoring, meanwhile: Callable[[], None], *, is_before: bool = False
+    ) -> None:
+        super().__init__(world.store, REPAIR, sleep=world.clock.advance, clock=world.clock)
+        self._meanwhile = meanwhile
+        self._is_before = is_before
+
+    def still_wrong(self, table: str, rows: Sequence[bytes]) -> list[Suspicion]:
+        """Look again."""
+        if self._is_before:
+            self._meanwhile()
+        wrong = super().still_wrong(table, rows)
+        if not self._is_before:
+            self._meanwhile()
+        return wrong
+
+    def repaired(self) -> dict[Kind, bool]:
+        """Repair, and return by kind whether it was; what was not says why."""
+        findings = self.run().findings
+        assert all(one.repaired or ANOTHER in one.detail for one in findings)
+        return {one.kind: one.repaired for one in findings}
+
+
+def made_anew(world: Restoring, table: str, *cells: Cell) -> None:
+    """Give a table's name to another one, which is plain, and has some of the same cells."""
+    world.store.drop_table(table)
+    world.store.create_table(TableSchema(table, [FamilySchema(b"cf")]))
+    for cell in cells:
+        world.store.write({table: [RowMutation(cell.row, (Put(*cell[1:]),))]})
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["before-the-look", "behind-it"])
+def test_a_repair_heals_nothing_in_a_table_that_took_the_name(
+    world: Restoring,
+    is_before: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Its shadow cell would make one of it that holds the horizon."""
+    cell = world.put(b"a", 500)
+    world.enter(500, 550)
+    check = Stalled(world, lambda: made_anew(world, "t", cell), is_before=is_before)
+
+    # A broken claim, since the run before had seen nothing of it.
+    assert check.repaired() == {Kind.BROKEN_CLAIM: False}
+    assert world.cells() == [cell]
+
+
+def test_a_repair_drops_no_shadow_cell_of_a_table_that_was_restored(world: Restoring) -> None:
+    """It is no orphan any more, and all that tells of its commit."""
+    cell = world.healed(b"a", 500, 550)
+    snapshot = world.store.snapshot("t")
+    world.remove(cell)
+    check = Stalled(world, lambda: world.store.restore("t", snapshot))
+
+    assert check.repaired() == {Kind.ORPHAN_SHADOW: False}
+    assert world.visible(b"a", 2000) == {b"q": b"v"}
+
+
+def test_what_a_repair_heals_is_not_taken_for_what_it_drops(world: Restoring) -> None:
+    """The one was done before the table was restored, the other was not."""
+    world.put(b"a", 500)
+    world.enter(500, 550)
+    orphan = world.healed(b"b", 600, 650)
+    world.remove(orphan)
+    write, is_restored = world.store.write, False
+
+    def written(batch: Any, *, durable: bool = False) -> None:
+        nonlocal is_restored
+        write(batch, durable=durable)
+        if "t" in batch and not is_restored:
+            is_restored = True
+            world.store.enable_again("t")
+
+    world.store.write = written  # type: ignore[method-assign]
+    check = Stalled(world, lambda: None)
+
+    assert check.repaired() == {Kind.BROKEN_CLAIM: True, Kind.ORPHAN_SHADOW: False}
+
+
+def test_a_malformed_cell_of_a_table_that_took_the_name_stays(world: Restoring) -> None:
+    """There it means nothing of ours."""
+    bad = world.put(b"a", 500, b"short", qualifier=shadow_qualifier(b"q"))
+    check = Stalled(world, lambda: made_anew(world, "t", bad))
+
+    assert check.repaired() == {Kind.MALFORMED_SHADOW: False}
+    assert world.cells() == [bad]
+
+
+def test_other_cells_of_a_malformed_ones_transaction_are_healed_in_tables_of_ours_alone(
+    world: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were found by a search of every table, which may take long."""
+    world.table("u", incarnation="u")
+    world.healed(b"z", 500, 550)
+    bad = world.put(b"a", 501, b"short", qualifier=shadow_qualifier(b"q"))
+    world.put(b"a", 501)
+    other = world.put(b"b", 502, table="u")
+    look = Malformed._beside
+
+    def look_and_stall(self: Malformed, table: str, shadow: Cell) -> Any:
+        found = look(self, table, shadow)
+        if table == "u":
+            made_anew(world, "u", other)
+        return found
+
+    monkeypatch.setattr(Malformed, "_beside", look_and_stall)
+
+    assert Stalled(world, lambda: None).run().repaired.get(Kind.MALFORMED_SHADOW) is None
+    assert world.cells("u") == [other]
+    assert bad in world.cells()
