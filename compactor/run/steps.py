@@ -175,6 +175,7 @@ class CompactionParts(Work):
             self.store,
             self.options.commit_table,
             note=self.journal.note,
+            newest=self.newest_now,
             is_dry_run=self.options.is_dry_run,
         )
 

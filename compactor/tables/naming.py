@@ -19,6 +19,7 @@ from omidpy.base.tables import (
     undated_incarnation,
 )
 from omidpy.errors import StorageError
+from omidpy.facts.sightings import state_of
 from omidpy.model import TableSchema
 from omidpy.storage.base import RestoresTables, Store
 from omidpy.storage.rules import has
@@ -64,14 +65,20 @@ def set_attributes(
         raise another(table)
 
 
-def check_incarnation(store: Store, table: str, which: str) -> TableSchema:
-    """Return a table, if it is that incarnation still.
+def check_incarnation(store: Store, table: str, which: str, state: int | None) -> TableSchema:
+    """Return a table, if it is that incarnation still, and was not restored since.
+
+    Args:
+        store: Where it is.
+        table: Its name.
+        which: Its incarnation.
+        state: What `state_of` has said of it.
 
     Raises:
         StorageError: it is another one.
     """
     schema = store.schema(table)
-    if incarnation(schema) != which:
+    if incarnation(schema) != which or state_of(store, table) != state:
         raise another(table)
     return schema
 
@@ -99,7 +106,7 @@ def is_as_listed(store: Store, table: str, dated: str) -> bool:
 def another(table: str) -> StorageError:
     """Return the error that says that a table is not the one that was read."""
     return StorageError(
-        f"table {table} changed while it was looked at: it was dropped and made again, or somebody "
-        "else has adopted it; what it holds now was not read, so that it is not adopted: do it "
-        "again"
+        f"table {table} changed while it was looked at: it was dropped and made again, disabled "
+        "and enabled, or restored, or somebody else has adopted it; what it holds now was not read,"
+        " so that it is not adopted: do it again"
     )

@@ -6,7 +6,8 @@ snapshot: it may have been taken between a cell and its shadow cell, and the ent
 the client's hand or the compactor's.  Such a cell is *doubtful*: no run may drop it.
 
 No restore asks us, so what is remembered is in which states each table was seen
-(`RestoresTables`).  The first one is that in which it was made or adopted, and there is no doubt.
+(`RestoresTables`).  The first one is that in which it was made or adopted, and there is no doubt,
+unless it was adopted by a rule, which asks no person what its cells without a proof are.
 In every later one it may be a copy, and doubtful is what lies at or below the newest timestamp that
 was issued until it was seen.  Tables are told apart by their incarnation, an attribute that a copy
 has, too, whatever its name; where there is none, by their name.
@@ -24,7 +25,7 @@ from typing import Final
 import msgspec
 
 from omidpy.base.tables import incarnation
-from omidpy.errors import CorruptCell
+from omidpy.errors import CorruptCell, NoSuchTable
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.model import MAX_VERSION, TableSchema
 from omidpy.storage.base import RestoresTables, Store
@@ -115,11 +116,45 @@ def _sight(
 
 
 def sight_first(store: Store, schema: TableSchema) -> None:
-    """Remember a table that was just made or adopted: what is in it is no copy.
+    """Remember a table that was just made: what is in it is no copy.
 
     Cost: 2 RPCs and 1 conditional write, where tables may be restored one by one.
     """
     sight(store, {schema.name: incarnation(schema)}, newest=lambda: DOUBTS_ALL)
+
+
+def state_of(store: Store, table: str) -> int | None:
+    """Return the state of a table, before it is read; None where no single table is restored.
+
+    Raises:
+        NoSuchTable: it is not there.
+
+    Cost: 1 get where single tables are restored.
+    """
+    if not isinstance(store, RestoresTables):
+        return None
+    states = store.table_states([table])
+    if table not in states:
+        raise NoSuchTable(f"there is no table {table!r} in {store.url}")
+    return states[table]
+
+
+def sight_adopted(store: Store, table: str, which: str, *, state: int, doubtful: int) -> None:
+    """Remember a table that is about to become ours, as it was when it was read for that.
+
+    It may be in another state by now: then it may be a copy, as ever.
+
+    Args:
+        store: Where it is.
+        table: Its name.
+        which: The incarnation that it gets, which no table ever had.
+        state: What `state_of` said before it was read.
+        doubtful: Versions at or below it are in doubt.
+
+    Cost: 1 conditional write.
+    """
+    first = encode_document([Sighting(table, state, doubtful)])
+    ControlTable(store).replace(_row(table, which), None, first)
 
 
 def accept(store: Store, table: str, which: str) -> None:

@@ -20,7 +20,10 @@ from compactor.check.malformed import Malformed
 from compactor.check.repair import Suspicion
 from compactor.options import Options
 from compactor.pruning.standing import read_standing
-from compactor.tables.adoption import adopt, plan_adoption
+from compactor.ranges.progress import NoProgress
+from compactor.run.local import compact
+from compactor.tables.adoption import AdoptionPlan, adopt, plan_adoption
+from compactor.tables.following import Rule, set_rule
 from compactor.tables.ownership import survey
 from omidpy.admin.table_steps import ForgetClaims, Make, Renewal, TableTools
 from omidpy.base.cells import commit_row, encode_long, shadow_qualifier
@@ -33,10 +36,11 @@ from omidpy.base.tables import (
     VALUE,
     incarnation,
 )
-from omidpy.errors import UsageError
+from omidpy.errors import StorageError, UsageError
 from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
+    FIRST_TIMESTAMP_FACT,
     TIMESTAMP_CEILING,
     TIMESTAMP_CEILING_ROW,
     TIMESTAMP_TABLE,
@@ -48,7 +52,7 @@ from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell, FamilySchema, TableSchema
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
-from tests.machines.cells import World
+from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.restoring import RestoringStore
 
@@ -377,6 +381,177 @@ def test_plain_data_of_a_restored_table_is_no_doubt() -> None:
     plain = world.put(b"a", 1_700_000_000_000)
     assert world.compact().laggards == []
     assert plain in world.cells()
+
+
+# -- tables that are adopted -----------------------------------------------------------------------
+
+W: Final = 1_700_000_000_000_000_000
+"""Phoenix's timestamps are times."""
+PHOENIXS: Final = "|org.apache.phoenix.coprocessor.OmidTransactionalProcessor|805306356|"
+
+
+class Phoenix(Restoring):
+    """A store in which compactions adopt what Phoenix makes."""
+
+    def __init__(self) -> None:
+        World.__init__(self, RestoringStore())
+        self.set_ceiling(W + 5_000_000)
+        self.set_low_watermark(W + 1000)
+        self.control.raise_number(FIRST_TIMESTAMP_FACT, W)
+        self.store.create_table(
+            TableSchema("t", [FamilySchema(b"cf")], {"coprocessor$1": PHOENIXS})
+        )
+        set_rule(self.control, Rule(is_followed=True))
+
+    def night(self) -> list[str]:
+        """Compact; return what is noted about the table."""
+        notes: list[str] = []
+
+        class Notes(NoProgress):
+            def note(self, text: str) -> None:
+                notes.append(text)
+
+        clock = self.clock
+        compact(self.store, ALL_AT_ONCE, clock=clock, sleep=clock.advance, progress=Notes())
+        assert COMMIT_TABLE_ATTRIBUTE in self.store.schema("t").attributes
+        return [note for note in notes if note.startswith("table t ")]
+
+
+@pytest.fixture
+def phoenix() -> Phoenix:
+    """Return a store with one table that Phoenix has made."""
+    return Phoenix()
+
+
+def test_a_rule_adopts_what_was_ours_before_and_drops_nothing_of_it(phoenix: Phoenix) -> None:
+    """The entry has gone since the snapshot, which knows of no adoption."""
+    phoenix.put(b"a", W + 100)
+    phoenix.enter(W + 100, W + 150)
+    snapshot = phoenix.store.snapshot("t")
+    phoenix.night()
+    assert (phoenix.entries(), phoenix.doubts()) == ({}, {"t": W + 5_000_049})
+    phoenix.store.restore("t", snapshot)
+    phoenix.set_low_watermark(W + 1500)
+    before = phoenix.cells()
+
+    notes = phoenix.night()
+
+    assert phoenix.cells() == before
+    assert phoenix.entries() == {}
+    assert "1 cells have neither" in notes[0]
+    assert "`omidpy table accept t --apply`" in notes[0]
+    accept(phoenix.store, "t", incarnation(phoenix.store.schema("t")))
+    phoenix.night()
+    assert phoenix.cells() == []
+
+
+def test_a_rule_drops_nothing_of_what_was_restored_before_it_was_ever_ours(
+    phoenix: Phoenix,
+) -> None:
+    """Its client has removed the entry, far above all that a compaction has forgotten."""
+    snapshot = phoenix.committed(W + 2000)
+    phoenix.store.restore("t", snapshot)
+    before = phoenix.cells()
+
+    for _ in range(2):
+        phoenix.night()
+        phoenix.set_low_watermark(W + 3000)
+
+    assert phoenix.cells() == before
+
+
+def test_what_is_healed_when_a_rule_adopts_it_is_no_doubt(phoenix: Phoenix) -> None:
+    """A new table is held up by nothing that begins before it and fails behind it."""
+    phoenix.healed(b"a", W + 100, W + 150)
+    assert len(phoenix.night()) == 1
+    assert phoenix.doubts() == {}
+    phoenix.put(b"b", W + 1100)
+    phoenix.set_low_watermark(W + 1500)
+    phoenix.night()
+    assert [cell.row for cell in phoenix.cells()] == [b"a", b"a"]
+
+
+def test_doubt_of_what_a_rule_adopts_is_told_until_all_of_it_has_a_proof(
+    phoenix: Phoenix,
+) -> None:
+    """Transactions run while a table is adopted, as they always do; they come to their ends."""
+    cell = phoenix.put(b"a", W + 2000)
+    assert "adopted by a rule" in str(phoenix.night())
+    assert "adopted by a rule" in str(phoenix.night())
+    phoenix.heal(cell, W + 2050)
+    phoenix.set_ceiling(W + 9_000_000)
+    phoenix.set_low_watermark(W + 6_000_000)
+    assert phoenix.night() == []
+
+
+def java(world: Restoring, which: str | None) -> tuple[AdoptionPlan, Callable[[], None]]:
+    """Plan to adopt a table of another's; return that, and what turns it back to what it is."""
+    world.table("java", owner=None, incarnation=which, plain_families=[b"pf"])
+    snapshot = world.store.snapshot("java")
+    plan = plan_adoption(world.store, "java", COMMIT_TABLE)
+    return plan, lambda: world.store.restore("java", snapshot)
+
+
+def before_each(
+    monkeypatch: pytest.MonkeyPatch, world: Restoring, call: str, act: Callable[[], None]
+) -> None:
+    """Do something before each call of one kind."""
+    real = getattr(world.store, call)
+
+    def act_first(*what: Any, **more: Any) -> Any:
+        act()
+        return real(*what, **more)
+
+    monkeypatch.setattr(world.store, call, act_first)
+
+
+@pytest.mark.parametrize("which", ["given", None])
+def test_a_table_that_is_restored_while_it_is_read_is_not_adopted(
+    world: Restoring, which: str | None
+) -> None:
+    """What was found is not what is there; nothing is written to it."""
+    plan, restore = java(world, which)
+    restore()
+    before = world.store.schema("java")
+
+    with pytest.raises(StorageError, match="restored"):
+        adopt(world.store, plan, COMMIT_TABLE)
+
+    assert world.store.schema("java") == before
+
+
+def test_a_table_that_is_restored_while_it_is_marked_is_not_adopted(
+    world: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its incarnation came back with it."""
+    plan, restore = java(world, "given")
+    before_each(monkeypatch, world, "set_family_attributes", restore)
+
+    with pytest.raises(StorageError, match="restored"):
+        adopt(world.store, plan, COMMIT_TABLE)
+
+    assert COMMIT_TABLE_ATTRIBUTE not in world.store.schema("java").attributes
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_table_that_is_restored_right_before_it_is_ours_is_in_doubt(
+    world: Restoring, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """No look comes late enough, so that what is remembered is the state that was read."""
+    plan, restore = java(world, "given")
+    calls = iter(range(3))
+
+    def restore_late() -> None:
+        if next(calls) == count:
+            restore()
+
+    # The last family is marked behind the last look, and the table after that.
+    for call in ("set_family_attributes", "set_table_attributes"):
+        before_each(monkeypatch, world, call, restore_late)
+    adopt(world.store, plan, COMMIT_TABLE)
+
+    world.compact()
+    assert world.doubts() == {"java": CEILING + 49}
 
 
 # -- a repair that stands still --------------------------------------------------------------------
