@@ -34,9 +34,9 @@ from omidpy.base.tables import (
     INCARNATION_ATTRIBUTE,
     OMID_ENABLED,
     VALUE,
-    incarnation,
 )
 from omidpy.errors import StorageError, UsageError
+from omidpy.facts import sightings
 from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
@@ -45,7 +45,7 @@ from omidpy.facts.commit_table import (
     TIMESTAMP_CEILING_ROW,
     TIMESTAMP_TABLE,
 )
-from omidpy.facts.sightings import SIGHTED_PREFIX, accept, sight
+from omidpy.facts.sightings import SIGHTED_PREFIX, sight
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate import Locks, TableFateStore
 from omidpy.manager import TransactionManager
@@ -94,6 +94,12 @@ class Restoring(World):
     def doubts(self) -> dict[str, int]:
         """Return what is in doubt, by table."""
         return {one.name: one.doubtful for one in survey(self.store, COMMIT_TABLE) if one.doubtful}
+
+
+def accepted(world: Restoring, table: str) -> int:
+    """Say what an operator says; return what is in doubt still."""
+    doubt = acceptance.find_doubt(world.store, table, COMMIT_TABLE)
+    return acceptance.accept(world.store, doubt, COMMIT_TABLE)
 
 
 @pytest.fixture
@@ -219,7 +225,7 @@ def test_an_operator_ends_the_doubt(world: Restoring) -> None:
     assert world.doubts() == {"t": CEILING + 49}
     assert "restored or cloned" in read_standing(world.store)["laggards"][0]["reason"]
 
-    accept(world.store, "t", incarnation(world.store.schema("t")))
+    accepted(world, "t")
 
     assert world.doubts() == {}
     report = world.compact()
@@ -239,20 +245,56 @@ def test_an_operator_is_told_what_a_word_would_cost(world: Restoring) -> None:
 
     assert acceptance.find_doubt(world.store, "t", COMMIT_TABLE).cells == 2
     assert acceptance.find_doubt(world.store, COMMIT_TABLE, COMMIT_TABLE).cells is None
-    assert acceptance.accept(world.store, "t", COMMIT_TABLE) == CEILING + 49, "of the commit table"
-    assert acceptance.accept(world.store, COMMIT_TABLE, COMMIT_TABLE) == 0
+    assert accepted(world, "t") == CEILING + 49, "of the commit table"
+    assert accepted(world, COMMIT_TABLE) == 0
     assert acceptance.find_doubt(world.store, "t", COMMIT_TABLE) == Doubt("t", 0, 0)
     world.table("plain", families=(), plain_families=[b"p"], owner=None)
     for table, why in (("nix", "no table nix"), ("plain", "not one of ours")):
         with pytest.raises(UsageError, match=why):
-            acceptance.accept(world.store, table, COMMIT_TABLE)
+            acceptance.accept(world.store, Doubt(table, 0, 0), COMMIT_TABLE)
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["before-it-is-accepted", "right-then"])
+@pytest.mark.parametrize("table", ["t", COMMIT_TABLE])
+def test_what_came_while_a_table_was_read_is_not_accepted(
+    world: Restoring,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    is_before: bool,  # noqa: FBT001 - a table
+) -> None:
+    """The operator was told of another state, and knows nothing of this one."""
+    snapshot = world.committed(500)
+    world.store.enable_again(table)
+    world.compact()
+    doubt = acceptance.find_doubt(world.store, table, COMMIT_TABLE)
+    if is_before:
+        world.store.restore("t", snapshot)
+        world.store.enable_again(table)
+    else:
+        real = sightings.accept
+
+        def accept_late(*what: Any, **more: Any) -> None:
+            world.store.restore("t", snapshot)
+            world.store.enable_again(table)
+            real(*what, **more)
+
+        monkeypatch.setattr(sightings, "accept", accept_late)
+    before = world.image()
+
+    with pytest.raises(StorageError, match="not accepted; do it again"):
+        acceptance.accept(world.store, doubt, COMMIT_TABLE)
+
+    assert not is_before or world.image() == before
+    assert world.compact().cells_dropped == 0
+    assert world.doubts()["t"] == CEILING + 49
+    assert [cell.version for cell in world.cells()] == [500]
 
 
 def test_an_acceptance_speaks_of_the_table_as_it_is(world: Restoring) -> None:
     """The next restore brings new doubt."""
     world.store.enable_again("t")
     world.compact()
-    accept(world.store, "t", "one")
+    accepted(world, "t")
 
     world.store.enable_again("t")
 
@@ -273,7 +315,7 @@ def test_a_commit_table_that_was_restored_puts_every_table_in_doubt(world: Resto
     assert world.cells() == [cell]
     assert report.cells_dropped == 0
     assert report.laggards
-    accept(world.store, COMMIT_TABLE, "")
+    accepted(world, COMMIT_TABLE)
     world.compact()
     assert world.cells() == []
 
@@ -319,7 +361,7 @@ def test_a_malformed_sighting_ends_no_run_and_leaves_what_has_no_proof(world: Re
 
     assert world.cells() == [cell]
     assert report.laggards
-    accept(world.store, "t", "one")
+    accepted(world, "t")
     world.compact()
     assert world.cells() == []
 
@@ -440,7 +482,7 @@ def test_a_rule_adopts_what_was_ours_before_and_drops_nothing_of_it(phoenix: Pho
     assert phoenix.entries() == {}
     assert "1 cells have neither" in notes[0]
     assert "`omidpy table accept t --apply`" in notes[0]
-    accept(phoenix.store, "t", incarnation(phoenix.store.schema("t")))
+    accepted(phoenix, "t")
     phoenix.night()
     assert phoenix.cells() == []
 
