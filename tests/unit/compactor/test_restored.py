@@ -36,7 +36,7 @@ from omidpy.base.tables import (
     VALUE,
 )
 from omidpy.errors import StorageError, UsageError
-from omidpy.facts import sightings
+from omidpy.facts import catalog, sightings
 from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
@@ -404,6 +404,62 @@ def test_a_table_is_known_from_its_creation_on(world: Restoring) -> None:
     world.compact()
 
     assert world.doubts() == {"new": CEILING + 49}
+
+
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_a_table_of_which_nobody_told_that_it_was_made_is_in_doubt(
+    world: Restoring,
+    monkeypatch: pytest.MonkeyPatch,
+    is_restored: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Its maker died right behind that; what it is when a run first sees it may be a copy."""
+    manager = TransactionManager(world.store, NaiveOracle(world.store), post_commit="sync")
+    with monkeypatch.context() as patched:
+        patched.setattr(catalog, "sight_first", lambda *_: None)
+        manager.create_table("new", families=["cf"])
+    cell = world.put(b"a", 900, table="new")
+    if is_restored:
+        snapshot = world.store.snapshot("new")
+        world.store.restore("new", snapshot)
+    else:
+        world.enter(900, 950)
+
+    report = world.compact()
+
+    assert world.doubts() == {"new": CEILING + 49}
+    assert cell in world.cells("new")
+    assert [one.table for one in report.laggards] == (["new"] if is_restored else [])
+    accepted(world, "new")
+    assert world.doubts() == {}
+
+
+def test_a_table_without_an_incarnation_is_not_held_up(world: Restoring) -> None:
+    """Who makes one in the shell tells nobody of it."""
+    world.table("shell")
+    world.put(b"a", 900, table="shell")
+    report = world.compact()
+    assert (world.cells("shell"), list(report.laggards)) == ([], [])
+
+
+@pytest.mark.parametrize("is_in_doubt", [True, False])
+def test_a_table_that_gets_an_incarnation_has_the_doubt_that_it_had(
+    world: Restoring,
+    is_in_doubt: bool,  # noqa: FBT001 - a table
+) -> None:
+    """It is in the same state as before."""
+    world.table("shell")
+    world.compact()
+    if is_in_doubt:
+        world.store.enable_again("shell")
+        world.compact()
+    expected = {"shell": CEILING + 49} if is_in_doubt else {}
+    assert world.doubts() == expected
+    world.set_ceiling(CEILING + 5000)
+
+    world.store.set_table_attributes("shell", {INCARNATION_ATTRIBUTE: "given"})
+
+    world.compact()
+    assert world.doubts() == expected
 
 
 def test_a_store_that_is_restored_as_a_whole_raises_no_doubt() -> None:
