@@ -64,9 +64,10 @@ class Doubts(NamedTuple):
         return (
             f"{self.total} cells have neither a shadow cell nor a commit entry, and prove nothing, "
             f"the first in row {shown(self.first.row)} at version {self.first.version}: the table "
-            "was disabled and enabled, or restored or cloned from a snapshot, so that they may be "
-            "committed data whose entries have gone since; if nothing was restored, or they are not"
-            f" wanted, `omidpy table accept {table} --apply` lets the next run drop them"
+            "was disabled and enabled, restored or cloned from a snapshot, or adopted by a rule "
+            "with them in it, so that they may be committed data whose entries have gone since; if "
+            f"nothing was restored, or they are not wanted, `omidpy table accept {table} --apply` "
+            "lets the next run drop them"
         )
 
 

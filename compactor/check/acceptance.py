@@ -4,18 +4,21 @@ A table that was disabled and enabled may have been restored from a snapshot.  T
 a shadow cell nor a commit entry stays, and holds the horizon, because it may be what is left of
 committed data (`omidpy/facts/sightings.py`).  Only a person can know that nothing was restored, or
 that it is not wanted.
+
+He speaks of what he was told, which takes hours to find in a large table.  So what is accepted is
+the state in which the table was before it was read, and never one that came meanwhile.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from compactor.check.findings import Kind
 from compactor.check.fsck import Check, CheckOptions
 from compactor.tables.ownership import Standing, TableStanding, survey, unknown_tables
-from omidpy.base.tables import undated_incarnation
-from omidpy.errors import UsageError
+from omidpy.base.tables import date_of, dated_incarnation, undated_incarnation
+from omidpy.errors import StorageError, UsageError
 from omidpy.facts import sightings
 from omidpy.facts.sightings import NO_DOUBT
 from omidpy.storage.base import Store
@@ -31,6 +34,8 @@ class Doubt:
     cells: int | None
     """How many cells have no proof, of those at or below the low watermark; None for the commit
     table, of which all tables are in doubt."""
+    seen: str = field(default="", compare=False)
+    """Which of its name it was before it was looked at, and since when (`dated_incarnation`)."""
 
 
 def find_doubt(store: Store, table: str, commit_table: str) -> Doubt:
@@ -43,27 +48,50 @@ def find_doubt(store: Store, table: str, commit_table: str) -> Doubt:
     """
     standing = _standing(store, table, commit_table)
     if standing.doubtful == NO_DOUBT or table == commit_table:
-        return Doubt(table, standing.doubtful, None if table == commit_table else 0)
+        cells = None if table == commit_table else 0
+        return Doubt(table, standing.doubtful, cells, standing.incarnation)
     options = CheckOptions(settle_s=0.0, tables=frozenset({table}), commit_table=commit_table)
     report = Check(store, options, sleep=time.sleep).run()
-    return Doubt(table, standing.doubtful, report.counts.get(Kind.UNPROVEN, 0))
+    cells = report.counts.get(Kind.UNPROVEN, 0)
+    return Doubt(table, standing.doubtful, cells, standing.incarnation)
 
 
-def accept(store: Store, table: str, commit_table: str) -> int:
-    """End the doubt about a table as it is now, whatever it holds.
+def accept(store: Store, doubt: Doubt, commit_table: str) -> int:
+    """End the doubt about a table as it was found by `find_doubt`.
 
     Returns:
         What is in doubt still, because the commit table is.
 
     Raises:
+        StorageError: by now it is another table, or another state of it, which is in doubt.
         UsageError: as `find_doubt`.
+
+    Cost: 2 lists of tables as `survey` makes them, 2 RPCs.
     """
-    which = undated_incarnation(_standing(store, table, commit_table).incarnation)
-    sightings.accept(store, table, which)
-    return _standing(store, table, commit_table).doubtful
+    table = doubt.table
+    if _standing(store, table, commit_table).incarnation != doubt.seen:
+        raise _another(table)
+    state = date_of(doubt.seen)
+    if state is not None:
+        # For that state alone, should it be restored right here.
+        sightings.accept(store, table, undated_incarnation(doubt.seen), state=state)
+    left = _standing(store, table, commit_table)
+    if left.incarnation != doubt.seen:
+        raise _another(table)
+    return left.doubtful
+
+
+def _another(table: str) -> StorageError:
+    return StorageError(
+        f"table {table} was made anew, disabled and enabled, or restored, while it was looked at: "
+        "what it holds now was not counted, and is not accepted; do it again, and look at what is "
+        "said then"
+    )
 
 
 def _standing(store: Store, table: str, commit_table: str) -> TableStanding:
+    # Of the commit table a survey does not say it.  Before its doubt: of a later one it is another.
+    state = sightings.state_of(store, table) if table == commit_table else None
     for standing in survey(store, commit_table):
         if standing.name == table:
             if standing.standing is not Standing.OWNED and table != commit_table:
@@ -71,5 +99,7 @@ def _standing(store: Store, table: str, commit_table: str) -> TableStanding:
                     f"table {table} is {standing.standing.value}, not one of ours, and nothing is "
                     "dropped there"
                 )
+            if state is not None:
+                return replace(standing, incarnation=dated_incarnation("", state))
             return standing
     raise UsageError(unknown_tables([table], store.url))

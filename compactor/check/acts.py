@@ -7,6 +7,7 @@ finds the cell as it was, and its copies there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -16,6 +17,11 @@ from compactor.horizon import HOLE
 from omidpy.base.tables import incarnation
 from omidpy.model import Cell, Column
 from omidpy.storage.base import RestoresTables, RowMutation, Store
+
+ANOTHER: Final = (
+    "the table was made anew, disabled and enabled, or restored, meanwhile; run it again"
+)
+"""Why what was judged is not changed."""
 
 
 class Acts:
@@ -84,7 +90,7 @@ class Acts:
             for cell in cells
         ]
         if self.which(table) != which:
-            return left(finding, "the table was made anew, or restored, meanwhile")
+            return left(finding, ANOTHER)
         if not self._change(table, cells[0], mutation):
             return None
         detail = f"{finding.detail}; {intent}; kept as {', '.join(names)}"

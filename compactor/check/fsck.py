@@ -173,7 +173,7 @@ class Check:
             {one.name: one.doubtful for one in standings},
             self.prune_horizon,
         )
-        self.ours = frozenset(tables)
+        self.listed = {name: wanted.incarnation for name, wanted in tables.items()}
         self.families = {
             table: wanted.families
             for table, wanted in tables.items()
@@ -416,11 +416,11 @@ class Check:
             self.commit_table,
             newest=self.newest,
             plain=self.plain,
-            tables=self.ours,
+            listed=self.listed,
             assume=self.options.assume,
             now_ms=self.clock.wall_ms,
         )
-        return Repair(self.store, malformed)
+        return Repair(self.store, malformed, listed=self.listed)
 
     def still_wrong(self, table: str, rows: Sequence[bytes]) -> list[Suspicion]:
         """Return what is wrong with rows in the same places as before."""

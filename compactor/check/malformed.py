@@ -24,12 +24,13 @@ A shadow cell is never removed to be written anew: on HBase the delete would hid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from compactor.check.acts import Acts, left
+from compactor.check.acts import ANOTHER, Acts, left
 from compactor.check.findings import Finding
+from compactor.tables.naming import is_as_listed
 from omidpy.base.cells import (
     INVALIDATION_VALUE,
     LONG_BYTES,
@@ -92,7 +93,7 @@ class Malformed:
         *,
         newest: int,
         plain: PlainVersions,
-        tables: Collection[str],
+        listed: Mapping[str, str],
         assume: Assumption | None,
         now_ms: Callable[[], int],
     ) -> None:
@@ -103,7 +104,8 @@ class Malformed:
             commit_table: Its commit table.
             newest: No commit timestamp can be above it.
             plain: Versions of writers without transactions.
-            tables: Those that are ours; what another's say of a number is about another's.
+            listed: By name of the tables of ours, which one it was and since when; what another's
+                say of a number is about another's.
             assume: What an operator says of transactions of which nothing else tells.
             now_ms: The date.
         """
@@ -111,7 +113,7 @@ class Malformed:
         self._commit_table = commit_table
         self._newest = newest
         self._plain = plain
-        self._tables = sorted(tables)
+        self._listed = listed
         self._assume = assume
         self._acts = Acts(store, now_ms=now_ms)
 
@@ -120,10 +122,12 @@ class Malformed:
     def mend_shadow(self, table: str, shadow: Cell, finding: Finding) -> Finding | None:
         """Mend a malformed shadow cell; None if it is not what it was any more.
 
-        Cost: 4 gets, 1 durable write for each copy and 1 for the act; a scan of every table of ours
+        Cost: 5 gets, 1 durable write for each copy and 1 for the act; a scan of every table of ours
         over the versions of its transaction, where its entry does not tell.
         """
         which = self._acts.which(table)
+        if not self._is_as_listed(table):
+            return left(finding, ANOTHER)
         beside = self._beside(table, shadow)
         if beside.get(shadow[1:3]) != shadow.value:
             return None
@@ -189,7 +193,7 @@ class Malformed:
         row = self._commit_table.look_up([start_ts])[start_ts]
         if isinstance(row.entry, int):
             return Judged(Timestamp(row.entry), "its commit entry says")
-        seen = inspect(self._store, start_ts, tables=self._tables)
+        seen = inspect(self._store, start_ts, tables=self._listed)
         if seen.cell_count > len(seen.cells):
             return Judged(None, "", f"transaction {start_ts} has {seen.cell_count} cells: too many")
         told = {found.commit_ts for found in seen.cells if self._speaks_for_all(found)}
@@ -206,13 +210,23 @@ class Malformed:
 
         Else it would be committed in part: a compaction finds no reason to keep those.  One whose
         own shadow cell is malformed is a finding of its own.
+
+        Raises:
+            StorageError: a table is another one than was listed, so that it need not be ours.
+
+        Cost: 2 gets and 1 durable write each.
         """
         for found in unhealed:
             table, cell = found.table, found.cell
             shadow = Cell(cell.row, *shadow_column(cell), cell.version, encode_long(commit_ts))
             if len(self._beside(table, shadow)) == 1:
+                if not self._is_as_listed(table):
+                    raise StorageError(f"table {table}: {ANOTHER}")
                 put = RowMutation(cell.row, puts=(Put(*shadow[1:]),))
                 self._store.write({table: [put]}, durable=True)
+
+    def _is_as_listed(self, table: str) -> bool:
+        return is_as_listed(self._store, table, self._listed[table])
 
     def _speaks_for_all(self, found: FoundCell) -> bool:
         """Say whether a cell's shadow cell tells when its whole transaction committed."""

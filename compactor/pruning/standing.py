@@ -31,8 +31,8 @@ from omidpy.model import KeyRange
 from omidpy.storage.base import Store
 
 _IN_DOUBT: Final = (
-    "it was disabled and enabled, or restored or cloned from a snapshot, so that what was claimed "
-    "counts no more; `omidpy compact` says whether it holds cells without a proof"
+    "it was disabled and enabled, restored or cloned from a snapshot, or adopted by a rule, so "
+    "that no claim of it counts; `omidpy compact` says whether it holds cells without a proof"
 )
 
 

@@ -38,9 +38,9 @@ from compactor.rows.heal import (
 from compactor.rows.invalidations import InvalidationCounter, RehearsedCommitTable
 from compactor.rows.long_rows import pass_long_row
 from compactor.rows.orphans import confirmed_orphans, orphan_bytes, removing
+from compactor.tables.naming import is_as_listed
 from omidpy.base.clock import Clock
 from omidpy.base.reach import reached
-from omidpy.base.tables import dated_incarnation, incarnation, undated_incarnation
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Claim, Watermarks
@@ -51,7 +51,6 @@ from omidpy.storage.base import (
     CutsRows,
     LongRow,
     Portion,
-    RestoresTables,
     Row,
     RowMutation,
     Sieve,
@@ -514,13 +513,7 @@ class RangePass:
 
         Cost: 1 get, or 1 look at the catalogue where no single table is restored.
         """
-        which = undated_incarnation(self.task.incarnation)
-        if isinstance(self.store, RestoresTables):
-            state = self.store.table_states([self.task.table]).get(self.task.table)
-            is_same = state is not None and dated_incarnation(which, state) == self.task.incarnation
-        else:
-            is_same = incarnation(self.store.schema(self.task.table)) == which
-        if not is_same:
+        if not is_as_listed(self.store, self.task.table, self.task.incarnation):
             reached("compaction.table_changed", "I6")
             raise StorageError(
                 "the table was made anew, disabled and enabled, or restored, during the pass; the "

@@ -32,7 +32,8 @@ def notes_on(
             "no table here is transactional: commits up to the low watermark are forgotten, once "
             "the run that found none is as old as the grace"
         )
-    yield from _on_doubts(standings)
+    results = list(results)
+    yield from _on_doubts(standings, results)
     foreign = 0
     unseen: Counter[str] = Counter()
     for result in results:
@@ -53,17 +54,30 @@ def notes_on(
             )
 
 
-def _on_doubts(standings: Sequence[TableStanding]) -> Iterator[str]:
-    """Say which tables may be copies of what they were."""
-    in_doubt = [one for one in standings if NO_DOUBT < one.doubtful < DOUBTS_ALL]
+def _on_doubts(standings: Sequence[TableStanding], results: Sequence[RangeResult]) -> Iterator[str]:
+    """Say which tables may be copies of what they were, if anything in doubt may be in them."""
+    in_doubt = [
+        one
+        for one in standings
+        if NO_DOUBT < one.doubtful < DOUBTS_ALL and not _has_only_proven(one, results)
+    ]
     entries = [one for one in in_doubt if one.standing is Standing.SYSTEM]
     for one in entries or in_doubt:
         where = "in any table " if entries else ""
         yield (
             f"table {one.name} was disabled and enabled since it was first seen, or restored or "
-            f"cloned from a snapshot: what has no proof {where}is left, at version {one.doubtful} "
-            f"and below; `omidpy table accept {one.name} --apply` ends that"
+            f"cloned from a snapshot, or adopted by a rule with cells that nothing had decided: "
+            f"what has no proof {where}is left, at version {one.doubtful} and below; `omidpy table "
+            f"accept {one.name} --apply` ends that"
         )
+
+
+def _has_only_proven(standing: TableStanding, results: Sequence[RangeResult]) -> bool:
+    """Say whether the run has found a proof of all that would be in doubt in a table."""
+    claims = [one.claim for one in results if one.task.table == standing.name]
+    return bool(claims) and all(
+        claim is not None and standing.doubtful <= claim.watermark for claim in claims
+    )
 
 
 def note_on_questions(questions: Sequence[Question]) -> str:

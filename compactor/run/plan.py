@@ -18,7 +18,8 @@
     8   raise the prune horizon durably, *then* delete commit entries (`pruning/prune.py`)
 
 Between 1 and 2 the run takes the lease, behind a holder that lives, and reads L again where it had
-to wait.  Only the holder comes through 8, and before each further round of 8 asks 7 again.
+to wait.  Only the holder comes through 8, and before each further round of 8, or if the list that
+7 asked by is older than a minute, asks 7 again.
 
 Killed anywhere, the next run finishes the job: every step is true for ever once it is done, or is
 done again.  A run that has lost its lease makes claims that are true, and nothing else.
@@ -87,6 +88,9 @@ STEPS: Final = (
     "operation-ended",
 )
 """Every named step; `on_step` is called with the name once the step is done."""
+
+ANSWERS_HOLD_S: Final = 60.0
+"""Who prunes asks again what began to be asked longer ago."""
 
 
 def run(store: Store, options: Options, environment: Environment) -> Report:
@@ -234,8 +238,13 @@ class Compaction(CompactionParts):
             self.on_step("horizon-raised")
 
     def prune_round(self, limits: PruneLimits, before: Pruning) -> Pruning:
-        """Go on with every slice that is left; ask again before, unless that was done just now."""
-        if not self.has_just_asked and (forbidding := self.ask_again(limits)):
+        """Go on with every slice that is left; ask again before, unless that was done just now.
+
+        A driver may stand still between asking and its first round for longer than its answers are
+        good for, and keep its lease.
+        """
+        is_old = self.clock.monotonic_s() > self.surveyed_s + ANSWERS_HOLD_S
+        if (is_old or not self.has_just_asked) and (forbidding := self.ask_again(limits)):
             return replace(before, rests=(), obstacles=(*before.obstacles, *forbidding))
         self.has_just_asked = False
         after = prune_round(self.prune_task(limits), self.execute_slices, before)

@@ -116,6 +116,8 @@ class CompactionParts(Work):
         self.results: list[RangeResult] | None = None
         self.claims: list[Claim] | None = None
         self.has_just_asked = False
+        self.surveyed_s = 0.0
+        """When the newest list of tables was begun."""
 
     def claim_ages(self) -> ClaimAges:
         """Return what judges how old claims are, for this run."""
@@ -175,11 +177,13 @@ class CompactionParts(Work):
             self.store,
             self.options.commit_table,
             note=self.journal.note,
+            newest=self.newest_now,
             is_dry_run=self.options.is_dry_run,
         )
 
     def survey(self) -> list[TableStanding]:
         """List the tables and what may be done with each."""
+        self.surveyed_s = self.clock.monotonic_s()
         newest = None if self.options.is_dry_run else self.newest_now
         return survey(self.store, self.options.commit_table, newest=newest)
 

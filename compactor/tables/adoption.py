@@ -19,7 +19,8 @@ Between looking and adopting the table may be dropped, and another one made of i
 were not looked at.  So what is adopted is the incarnation that was read: each change names
 it, or looks right before where it cannot.  A table without one, Java's or the shell's, gets one
 before it is read if it is about to be adopted; a plan that was made without that can only tell
-whether the table looks the same still.
+whether the table looks the same still.  It may also be restored, and have its incarnation still;
+so its state is compared, too, and what becomes ours is the table in the state that was read.
 
 The level of a table of ours changes while clients write it.  Between the two levels lies a fence,
 before which no client is let in and behind which none comes that knows the earlier one:
@@ -76,7 +77,7 @@ from omidpy.facts.catalog import CONFLICT_LEVELS
 from omidpy.facts.control import ControlTable
 from omidpy.facts.makers import Makers
 from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
-from omidpy.facts.sightings import sight_first
+from omidpy.facts.sightings import NO_DOUBT, sight_adopted, state_of
 from omidpy.model import TableSchema
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
@@ -96,6 +97,8 @@ class AdoptionPlan:
     """The families that will be ours, those included."""
     seen: TableSchema
     """The table as it was when its cells were read."""
+    state: int | None = None
+    """In which one it was before (`facts/sightings.py`); None where no table is restored alone."""
     altered: frozenset[bytes] = frozenset()
     """Those of them whose limits of versions or age are taken away."""
     conflict_level: str = OMIDS_CONFLICT_LEVEL
@@ -122,6 +125,13 @@ class AdoptionPlan:
         What is undecided in a family that is ours already is what running transactions are writing.
         """
         return sum(self.census[family].undecided_cells for family in self.families - self.owned)
+
+    def has_unhealed_cells(self) -> bool:
+        """Say whether some cell has no shadow cell, and is no plain data."""
+        return any(
+            self.census[family].undecided_cells or self.census[family].committed_cells
+            for family in self.families
+        )
 
     def census_after(self, converted: Mapping[bytes, int]) -> dict[bytes, FamilyCensus]:
         """Return what the families hold once so many cells of each have got shadow cells."""
@@ -194,6 +204,7 @@ def plan_adoption(
         # Another table may have had the name when it was looked at.
         schema, found = consider()
     wanted, altered, chosen, recorded = found
+    state = state_of(store, table)
     marked = transactional_families(schema)
     census = take_census(store, schema, commit_table)
     _check_visible(store, table, census, wanted)
@@ -204,6 +215,7 @@ def plan_adoption(
         marked if is_ours else frozenset(),
         wanted,
         schema,
+        state,
         altered,
         conflict_level=level,
         is_level_chosen=chosen is not None,
@@ -282,7 +294,12 @@ def _chosen_level(schema: TableSchema, asked: str | None) -> tuple[str | None, s
 
 
 def adopt(
-    store: Store, plan: AdoptionPlan, commit_table: str, *, oracle: Oracle | None = None
+    store: Store,
+    plan: AdoptionPlan,
+    commit_table: str,
+    *,
+    oracle: Oracle | None = None,
+    doubtful: int = NO_DOUBT,
 ) -> Counter[bytes]:
     """Carry out a plan; the table's attribute comes last: without it nothing is ours.
 
@@ -292,6 +309,9 @@ def adopt(
         commit_table: Whose transactions it shall have.
         oracle: Sets the fence that a change of the level takes; may be left out if it does not
             change.
+        doubtful: Versions at or below it that have no proof may be what is left of committed data,
+            so that they stay (`facts/sightings.py`), where single tables are restored; a person who
+            adopts has said that they may go.
 
     Returns:
         By family, how many cells of plain data got shadow cells.
@@ -308,7 +328,7 @@ def adopt(
         )
     before = _as_seen(store, plan)
     which = incarnation(before) or give_name(store, plan.table)
-    check = partial(check_incarnation, store, plan.table, which)
+    check = partial(check_incarnation, store, plan.table, which, plan.state)
     for family in sorted(plan.altered):
         limits = {VERSIONS_ATTRIBUTE: None, TTL_ATTRIBUTE: None}
         check()
@@ -351,9 +371,10 @@ def adopt(
         # Behind the fence of this change, and of no other one.
         seen = changing
         attributes[LEVEL_CHANGE_ATTRIBUTE] = None
+    if plan.state is not None and becomes != which:
+        # Before it is ours: who finds that, finds also what is in doubt about it.
+        sight_adopted(store, plan.table, becomes, state=plan.state, doubtful=doubtful)
     set_attributes(store, plan.table, which, attributes, seen=seen)
-    if is_ghost or not plan.owned:
-        sight_first(store, check_incarnation(store, plan.table, becomes))
     control = ControlTable(store)
     word = said_of(before, read_ignored(control))
     still_ignored = set(word.families) - plan.families
@@ -374,7 +395,8 @@ def _as_seen(store: Store, plan: AdoptionPlan) -> TableSchema:
     """
     found = store.schema(plan.table)
     which = incarnation(plan.seen)
-    if incarnation(found) != which or not (which or found == plan.seen):
+    is_same = incarnation(found) == which and state_of(store, plan.table) == plan.state
+    if not (is_same and (which or found == plan.seen)):
         raise another(plan.table)
     return found
 

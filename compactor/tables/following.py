@@ -6,7 +6,11 @@ tables.  Nothing is forgotten sooner for that: a table that becomes ours has no 
 that a run makes count once they are as old as the grace.
 
 What is undecided is no reason to wait, as it is where a person adopts a table: such cells are of
-transactions that run, or can no longer commit, or have an entry.  Plain data is: cells that were
+transactions that run, or can no longer commit, or have an entry.  But where single tables are
+restored, it may be a copy, with cells whose shadow cells are gone and whose entries are, too: by
+the client's hand, or forgotten when the table was ours before.  Nobody is asked, so that what is
+there without a shadow cell is in doubt, and stays until it has a proof or an operator accepts it.
+Plain data is a reason: cells that were
 written without a transaction become part of the table's past, and a program that still writes so
 has to be stopped before.
 """
@@ -24,6 +28,7 @@ from omidpy.base.schema.phoenix import is_transactional, schema_of
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
 from omidpy.errors import CorruptCell, OmidError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
+from omidpy.facts.sightings import NO_DOUBT
 from omidpy.model import TableSchema
 from omidpy.storage.base import Store
 
@@ -86,7 +91,12 @@ def followed(store: Store, rule: Rule) -> list[TableSchema]:
 
 
 def adopt_followed(
-    store: Store, commit_table: str, *, note: Callable[[str], None], is_dry_run: bool
+    store: Store,
+    commit_table: str,
+    *,
+    note: Callable[[str], None],
+    newest: Callable[[], int],
+    is_dry_run: bool,
 ) -> None:
     """Adopt what the rule is about, and say so; one table that cannot be holds up no other.
 
@@ -94,6 +104,8 @@ def adopt_followed(
         store: Where they are.
         commit_table: Whose transactions they shall have.
         note: Is told of each.
+        newest: Returns what no timestamp that was issued so far is above; called where a table has
+            cells without a shadow cell, after they were read.
         is_dry_run: Change nothing.
 
     Cost: 1 get; where there is a rule, that of `followed`, and reads each such table whole.
@@ -117,10 +129,19 @@ def adopt_followed(
                     f"does, and run `omidpy table adopt {name} --apply`"
                 )
                 continue
+            is_doubtful = plan.state is not None and plan.has_unhealed_cells()
             if not is_dry_run:
-                adopt(store, plan, commit_table)
+                doubtful = newest() if is_doubtful else NO_DOUBT
+                adopt(store, plan, commit_table, doubtful=doubtful)
         except OmidError as error:
             note(f"table {name} of Phoenix's was not adopted by itself: {error}")
             continue
         done = "would be" if is_dry_run else "was"
-        note(f"table {name} {done} adopted by row, as is {rule}")
+        doubt = ""
+        if is_doubtful and plan.undecided_cells():
+            doubt = (
+                f"; {plan.undecided_cells()} cells have neither a shadow cell nor a commit entry, "
+                "and stay until they are decided, since the table may have been restored or cloned "
+                f"from a snapshot, or until `omidpy table accept {name} --apply`"
+            )
+        note(f"table {name} {done} adopted by row, as is {rule}{doubt}")

@@ -11,10 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
+from omidpy.base.tables import (
+    INCARNATION_ATTRIBUTE,
+    dated_incarnation,
+    incarnation,
+    new_incarnation,
+    undated_incarnation,
+)
 from omidpy.errors import StorageError
+from omidpy.facts.sightings import state_of
 from omidpy.model import TableSchema
-from omidpy.storage.base import Store
+from omidpy.storage.base import RestoresTables, Store
 from omidpy.storage.rules import has
 
 
@@ -58,22 +65,48 @@ def set_attributes(
         raise another(table)
 
 
-def check_incarnation(store: Store, table: str, which: str) -> TableSchema:
-    """Return a table, if it is that incarnation still.
+def check_incarnation(store: Store, table: str, which: str, state: int | None) -> TableSchema:
+    """Return a table, if it is that incarnation still, and was not restored since.
+
+    Args:
+        store: Where it is.
+        table: Its name.
+        which: Its incarnation.
+        state: What `state_of` has said of it.
 
     Raises:
         StorageError: it is another one.
     """
     schema = store.schema(table)
-    if incarnation(schema) != which:
+    if incarnation(schema) != which or state_of(store, table) != state:
         raise another(table)
     return schema
+
+
+def is_as_listed(store: Store, table: str, dated: str) -> bool:
+    """Say whether a table is the one that was listed, and was not restored since.
+
+    Args:
+        store: Where it is.
+        table: Its name.
+        dated: Which of its name was listed, and since when (`TableStanding.incarnation`).
+
+    Raises:
+        NoSuchTable: there is none; where single tables are restored, that is False.
+
+    Cost: 1 get, or 1 look at the catalogue where no single table is restored.
+    """
+    which = undated_incarnation(dated)
+    if isinstance(store, RestoresTables):
+        state = store.table_states([table]).get(table)
+        return state is not None and dated_incarnation(which, state) == dated
+    return incarnation(store.schema(table)) == which
 
 
 def another(table: str) -> StorageError:
     """Return the error that says that a table is not the one that was read."""
     return StorageError(
-        f"table {table} changed while it was looked at: it was dropped and made again, or somebody "
-        "else has adopted it; what it holds now was not read, so that it is not adopted: do it "
-        "again"
+        f"table {table} changed while it was looked at: it was dropped and made again, disabled "
+        "and enabled, or restored, or somebody else has adopted it; what it holds now was not read,"
+        " so that it is not adopted: do it again"
     )

@@ -105,6 +105,12 @@ def dated_incarnation(which: str, state: int) -> str:
     return f"{which}@{state}"
 
 
+def date_of(dated: str) -> int | None:
+    """Return the state in what `dated_incarnation` has made of it; None: there is none."""
+    _, sign, state = dated.partition("@")
+    return int(state) if sign else None
+
+
 def undated_incarnation(dated: str) -> str:
     """Return the incarnation in what `dated_incarnation` has made of it, or in itself."""
     return dated.partition("@")[0]

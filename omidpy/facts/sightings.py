@@ -6,7 +6,12 @@ snapshot: it may have been taken between a cell and its shadow cell, and the ent
 the client's hand or the compactor's.  Such a cell is *doubtful*: no run may drop it.
 
 No restore asks us, so what is remembered is in which states each table was seen
-(`RestoresTables`).  The first one is that in which it was made or adopted, and there is no doubt.
+(`RestoresTables`).  The first one is that in which it was made or adopted, and there is no doubt,
+unless it was adopted by a rule, which asks no person what its cells without a proof are.  Whoever
+makes a table tells that right behind; where he died in between, the first state that anybody sees
+is taken for a later one.  Only of a table without an incarnation, which no client of ours has made,
+it is taken for the first.
+
 In every later one it may be a copy, and doubtful is what lies at or below the newest timestamp that
 was issued until it was seen.  Tables are told apart by their incarnation, an attribute that a copy
 has, too, whatever its name; where there is none, by their name.
@@ -24,7 +29,7 @@ from typing import Final
 import msgspec
 
 from omidpy.base.tables import incarnation
-from omidpy.errors import CorruptCell
+from omidpy.errors import CorruptCell, NoSuchTable
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.model import MAX_VERSION, TableSchema
 from omidpy.storage.base import RestoresTables, Store
@@ -80,9 +85,21 @@ def sight(
     states = store.table_states(list(tables))
     rows = {table: _row(table, which) for table, which in tables.items() if table in states}
     known = dict(zip(rows, control.read_many(tuple(rows.values())), strict=True)) if rows else {}
+
+    def first(table: str) -> int:
+        """Return what is in doubt about a table that nobody has seen by its incarnation."""
+        if not tables[table]:
+            return NO_DOUBT
+        # It may have been given its incarnation only now.
+        unnamed = _row(table, "")
+        for one in _decoded(unnamed, control.read(unnamed)):
+            if (one.table, one.state) == (table, states[table]):
+                return one.doubtful
+        return newest()
+
     return {
         table: _sight(
-            control, row, table, states[table], known[table], newest, only_looks=only_looks
+            control, row, table, states[table], known[table], first, newest, only_looks=only_looks
         )
         for table, row in rows.items()
     }
@@ -94,6 +111,7 @@ def _sight(
     table: str,
     state: int,
     raw: bytes | None,
+    first: Callable[[str], int],
     newest: Callable[[], int],
     *,
     only_looks: bool,
@@ -101,13 +119,13 @@ def _sight(
     while True:
         try:
             sightings = _decoded(row, raw)
+            for one in sightings:
+                if (one.table, one.state) == (table, state):
+                    return Seen(state, one.doubtful)
+            doubtful = newest() if sightings else first(table)
         except CorruptCell as error:
             why = f"cannot be told from an earlier one: {error}; nothing without a proof is dropped"
             return Seen(state, DOUBTS_ALL, complaint=why)
-        for one in sightings:
-            if (one.table, one.state) == (table, state):
-                return Seen(state, one.doubtful)
-        doubtful = newest() if sightings else NO_DOUBT
         more = _with(sightings, Sighting(table, state, doubtful))
         if only_looks or control.replace(row, raw, encode_document(more)):
             return Seen(state, doubtful)
@@ -115,27 +133,73 @@ def _sight(
 
 
 def sight_first(store: Store, schema: TableSchema) -> None:
-    """Remember a table that was just made or adopted: what is in it is no copy.
+    """Remember a table that was just made: what is in it is no copy.
 
     Cost: 2 RPCs and 1 conditional write, where tables may be restored one by one.
     """
-    sight(store, {schema.name: incarnation(schema)}, newest=lambda: DOUBTS_ALL)
+    if not isinstance(store, RestoresTables):
+        return
+    table, row = schema.name, _row(schema.name, incarnation(schema))
+    states, control = store.table_states([table]), ControlTable(store)
+    if table in states:
+        _sight(
+            control,
+            row,
+            table,
+            states[table],
+            control.read(row),
+            lambda _: NO_DOUBT,
+            lambda: DOUBTS_ALL,
+            only_looks=False,
+        )
 
 
-def accept(store: Store, table: str, which: str) -> None:
-    """End the doubt about a table as it is: what has no proof in it never committed.
+def state_of(store: Store, table: str) -> int | None:
+    """Return the state of a table, before it is read; None where no single table is restored.
+
+    Raises:
+        NoSuchTable: it is not there.
+
+    Cost: 1 get where single tables are restored.
+    """
+    if not isinstance(store, RestoresTables):
+        return None
+    states = store.table_states([table])
+    if table not in states:
+        raise NoSuchTable(f"there is no table {table!r} in {store.url}")
+    return states[table]
+
+
+def sight_adopted(store: Store, table: str, which: str, *, state: int, doubtful: int) -> None:
+    """Remember a table that is about to become ours, as it was when it was read for that.
+
+    It may be in another state by now: then it may be a copy, as ever.
+
+    Args:
+        store: Where it is.
+        table: Its name.
+        which: The incarnation that it gets, which no table ever had.
+        state: What `state_of` said before it was read.
+        doubtful: Versions at or below it are in doubt.
+
+    Cost: 1 conditional write.
+    """
+    first = encode_document([Sighting(table, state, doubtful)])
+    ControlTable(store).replace(_row(table, which), None, first)
+
+
+def accept(store: Store, table: str, which: str, *, state: int) -> None:
+    """End the doubt about a table as it was seen: what had no proof in it never committed.
 
     Args:
         store: Where it is.
         table: Its name.
         which: Its incarnation.
+        state: What `state_of` said before it was looked at.  In any later one it is in doubt anew.
 
-    Cost: 3 RPCs.
+    Cost: 2 RPCs.
     """
-    if not isinstance(store, RestoresTables):
-        return
     control, row = ControlTable(store), _row(table, which)
-    state = store.table_states([table])[table]
     while True:
         raw = control.read(row)
         try:

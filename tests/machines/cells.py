@@ -26,6 +26,7 @@ from omidpy.facts.commit_table import (
     create_system_tables,
 )
 from omidpy.facts.control import ControlTable
+from omidpy.facts.sightings import sight_first
 from omidpy.model import Cell, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.reading.resolution import CellResolver
 from omidpy.reading.visibility import (
@@ -79,7 +80,10 @@ class World:
         attributes = {} if owner is None else {COMMIT_TABLE_ATTRIBUTE: owner}
         if incarnation is not None:
             attributes[INCARNATION_ATTRIBUTE] = incarnation
-        self.store.create_table(TableSchema(name, schemas, attributes), splits=splits)
+        schema = TableSchema(name, schemas, attributes)
+        self.store.create_table(schema, splits=splits)
+        if incarnation is not None and owner is not None:
+            sight_first(self.store, schema)
         return name
 
     # -- cells and entries ---------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from compactor.horizon import claims_by_table
 from compactor.options import Options
 from compactor.pruning.prune import PruneLimits, SlicePruner, SlicesHere
-from compactor.pruning.slices import Ends
+from compactor.pruning.slices import Ends, Pruning
 from compactor.pruning.unvisited import ask
 from compactor.ranges.progress import NoProgress
 from compactor.ranges.range_pass import OnStep, RangePass, ignore_step
@@ -27,7 +27,7 @@ from compactor.rows.heal import ExaminedRow, RowPlan, Scope, unresolved
 from compactor.rows.invalidations import InvalidationCounter, RehearsedCommitTable
 from compactor.run.environment import Environment
 from compactor.run.local import ranges_here
-from compactor.run.plan import Compaction
+from compactor.run.plan import ANSWERS_HOLD_S, Compaction
 from compactor.tables.ownership import TableStanding
 from omidpy.base.cells import commit_row, encode_commit, encode_long
 from omidpy.base.clock import Clock
@@ -437,6 +437,30 @@ class PrunesWhatNobodyAskedAbout(Compaction):
         return replace(limits, asked=[range(2**63)]), refusals
 
 
+class PrunesOnAnOldAnswer(Compaction):
+    """Asks again before each further round, and never before the first."""
+
+    def prune_round(self, limits: PruneLimits, before: Pruning) -> Pruning:
+        """Take the answer for one of just now."""
+        self.surveyed_s = self.clock.monotonic_s()
+        return super().prune_round(limits, before)
+
+
+def driver_stands_still_before_its_first_round(stage: Stage) -> None:
+    """Meanwhile a copy appears, in which nothing is healed."""
+    world = stage.world
+    world.put(b"a", 100)
+    world.enter(100, 150)
+
+    def copied() -> None:
+        world.clock.advance(ANSWERS_HOLD_S + 1)
+        world.table("copy", families=(), plain_families=(b"cf",), owner=None)
+        world.put(b"a", 100, table="copy")
+
+    stage.compact(on_step=at("horizon-raised", copied))
+    assert stage.shows(b"a", table="copy")
+
+
 def entry_arrives_behind_the_question(stage: Stage) -> None:
     """Let a deposed oracle write what it decided long ago, of cells in a table that is not ours."""
     world = stage.world
@@ -779,6 +803,7 @@ RACES: Final[list[tuple[Parts, Callable[[Stage], None]]]] = [
     (Parts(AsksItsOwnTablesAlone), table_was_written_by_the_dead_alone),
     (Parts(AsksForEntriesVersionsAlone), the_dead_left_a_checkpoint),
     (Parts(PrunesWhatNobodyAskedAbout), entry_arrives_behind_the_question),
+    (Parts(PrunesOnAnOldAnswer), driver_stands_still_before_its_first_round),
     (Parts(resolver=reads_shadow_before_entry), transaction_completes_between_the_two_reads),
     (Parts(range_pass=DropsBeforeInvalidating), commit_arrives_while_garbage_is_dropped),
     (Parts(resolver=treats_invalidation_as_final), another_healer_invalidated_by_mistake),

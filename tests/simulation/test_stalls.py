@@ -114,6 +114,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     SNAPSHOTS: (
         "omidpy/facts/sightings.py _sight replace",
         "omidpy/facts/sightings.py accept replace",
+        "omidpy/facts/sightings.py sight_adopted replace",
         "compactor/pruning/snapshot_holds.py SnapshotHolds._held forget",
         "compactor/pruning/snapshot_holds.py SnapshotHolds._held write",
         "compactor/pruning/snapshot_holds.py SnapshotHolds._remember_root write",

@@ -311,6 +311,9 @@ def accept(
     A table that was disabled and enabled may have been restored: cells that have neither a shadow
     cell nor a commit entry stay then, and hold the prune horizon, because they may be committed
     data.  Once accepted, the next compaction drops them.
+
+    Accepted is the table as it was when they were counted: one that was disabled and enabled
+    meanwhile is refused.
     """
     del tso
     from compactor.check.acceptance import accept as accept_table  # noqa: PLC0415 - application
@@ -320,7 +323,7 @@ def accept(
     with opened(store, only_looks=not apply) as open_store:
         doubt = find_doubt(open_store, name, COMMIT_TABLE)
         if apply:
-            left = accept_table(open_store, name, COMMIT_TABLE)
+            left = accept_table(open_store, doubt, COMMIT_TABLE)
     if as_json:
         print_json(
             {

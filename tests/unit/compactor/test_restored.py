@@ -6,20 +6,27 @@ shadow cell nor an entry nothing is known: its client may have come to its end s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import pytest
 
 from compactor.check import acceptance
 from compactor.check.acceptance import Doubt
+from compactor.check.acts import ANOTHER
+from compactor.check.findings import Kind
 from compactor.check.fsck import Check, CheckOptions
+from compactor.check.malformed import Malformed
+from compactor.check.repair import Suspicion
 from compactor.options import Options
 from compactor.pruning.standing import read_standing
-from compactor.tables.adoption import adopt, plan_adoption
+from compactor.ranges.progress import NoProgress
+from compactor.run.local import compact
+from compactor.tables.adoption import AdoptionPlan, adopt, plan_adoption
+from compactor.tables.following import Rule, set_rule
 from compactor.tables.ownership import survey
 from omidpy.admin.table_steps import ForgetClaims, Make, Renewal, TableTools
-from omidpy.base.cells import commit_row, encode_long
+from omidpy.base.cells import commit_row, encode_long, shadow_qualifier
 from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONTROL_TABLE,
@@ -27,28 +34,30 @@ from omidpy.base.tables import (
     INCARNATION_ATTRIBUTE,
     OMID_ENABLED,
     VALUE,
-    incarnation,
 )
-from omidpy.errors import UsageError
+from omidpy.errors import StorageError, UsageError
+from omidpy.facts import catalog, sightings
 from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
+    FIRST_TIMESTAMP_FACT,
     TIMESTAMP_CEILING,
     TIMESTAMP_CEILING_ROW,
     TIMESTAMP_TABLE,
 )
-from omidpy.facts.sightings import SIGHTED_PREFIX, accept, sight
+from omidpy.facts.sightings import SIGHTED_PREFIX, sight
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate import Locks, TableFateStore
 from omidpy.manager import TransactionManager
-from omidpy.model import FIRST_WORLD_TIMESTAMP, FamilySchema, TableSchema
+from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell, FamilySchema, TableSchema
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
-from tests.machines.cells import World
+from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.restoring import RestoringStore
 
 CEILING = 5000
+REPAIR: Final = CheckOptions(settle_s=0.0, is_repair=True)
 
 
 class Restoring(World):
@@ -85,6 +94,12 @@ class Restoring(World):
     def doubts(self) -> dict[str, int]:
         """Return what is in doubt, by table."""
         return {one.name: one.doubtful for one in survey(self.store, COMMIT_TABLE) if one.doubtful}
+
+
+def accepted(world: Restoring, table: str) -> int:
+    """Say what an operator says; return what is in doubt still."""
+    doubt = acceptance.find_doubt(world.store, table, COMMIT_TABLE)
+    return acceptance.accept(world.store, doubt, COMMIT_TABLE)
 
 
 @pytest.fixture
@@ -210,7 +225,7 @@ def test_an_operator_ends_the_doubt(world: Restoring) -> None:
     assert world.doubts() == {"t": CEILING + 49}
     assert "restored or cloned" in read_standing(world.store)["laggards"][0]["reason"]
 
-    accept(world.store, "t", incarnation(world.store.schema("t")))
+    accepted(world, "t")
 
     assert world.doubts() == {}
     report = world.compact()
@@ -230,20 +245,56 @@ def test_an_operator_is_told_what_a_word_would_cost(world: Restoring) -> None:
 
     assert acceptance.find_doubt(world.store, "t", COMMIT_TABLE).cells == 2
     assert acceptance.find_doubt(world.store, COMMIT_TABLE, COMMIT_TABLE).cells is None
-    assert acceptance.accept(world.store, "t", COMMIT_TABLE) == CEILING + 49, "of the commit table"
-    assert acceptance.accept(world.store, COMMIT_TABLE, COMMIT_TABLE) == 0
+    assert accepted(world, "t") == CEILING + 49, "of the commit table"
+    assert accepted(world, COMMIT_TABLE) == 0
     assert acceptance.find_doubt(world.store, "t", COMMIT_TABLE) == Doubt("t", 0, 0)
     world.table("plain", families=(), plain_families=[b"p"], owner=None)
     for table, why in (("nix", "no table nix"), ("plain", "not one of ours")):
         with pytest.raises(UsageError, match=why):
-            acceptance.accept(world.store, table, COMMIT_TABLE)
+            acceptance.accept(world.store, Doubt(table, 0, 0), COMMIT_TABLE)
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["before-it-is-accepted", "right-then"])
+@pytest.mark.parametrize("table", ["t", COMMIT_TABLE])
+def test_what_came_while_a_table_was_read_is_not_accepted(
+    world: Restoring,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    is_before: bool,  # noqa: FBT001 - a table
+) -> None:
+    """The operator was told of another state, and knows nothing of this one."""
+    snapshot = world.committed(500)
+    world.store.enable_again(table)
+    world.compact()
+    doubt = acceptance.find_doubt(world.store, table, COMMIT_TABLE)
+    if is_before:
+        world.store.restore("t", snapshot)
+        world.store.enable_again(table)
+    else:
+        real = sightings.accept
+
+        def accept_late(*what: Any, **more: Any) -> None:
+            world.store.restore("t", snapshot)
+            world.store.enable_again(table)
+            real(*what, **more)
+
+        monkeypatch.setattr(sightings, "accept", accept_late)
+    before = world.image()
+
+    with pytest.raises(StorageError, match="not accepted; do it again"):
+        acceptance.accept(world.store, doubt, COMMIT_TABLE)
+
+    assert not is_before or world.image() == before
+    assert world.compact().cells_dropped == 0
+    assert world.doubts()["t"] == CEILING + 49
+    assert [cell.version for cell in world.cells()] == [500]
 
 
 def test_an_acceptance_speaks_of_the_table_as_it_is(world: Restoring) -> None:
     """The next restore brings new doubt."""
     world.store.enable_again("t")
     world.compact()
-    accept(world.store, "t", "one")
+    accepted(world, "t")
 
     world.store.enable_again("t")
 
@@ -264,7 +315,7 @@ def test_a_commit_table_that_was_restored_puts_every_table_in_doubt(world: Resto
     assert world.cells() == [cell]
     assert report.cells_dropped == 0
     assert report.laggards
-    accept(world.store, COMMIT_TABLE, "")
+    accepted(world, COMMIT_TABLE)
     world.compact()
     assert world.cells() == []
 
@@ -310,7 +361,7 @@ def test_a_malformed_sighting_ends_no_run_and_leaves_what_has_no_proof(world: Re
 
     assert world.cells() == [cell]
     assert report.laggards
-    accept(world.store, "t", "one")
+    accepted(world, "t")
     world.compact()
     assert world.cells() == []
 
@@ -355,6 +406,62 @@ def test_a_table_is_known_from_its_creation_on(world: Restoring) -> None:
     assert world.doubts() == {"new": CEILING + 49}
 
 
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_a_table_of_which_nobody_told_that_it_was_made_is_in_doubt(
+    world: Restoring,
+    monkeypatch: pytest.MonkeyPatch,
+    is_restored: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Its maker died right behind that; what it is when a run first sees it may be a copy."""
+    manager = TransactionManager(world.store, NaiveOracle(world.store), post_commit="sync")
+    with monkeypatch.context() as patched:
+        patched.setattr(catalog, "sight_first", lambda *_: None)
+        manager.create_table("new", families=["cf"])
+    cell = world.put(b"a", 900, table="new")
+    if is_restored:
+        snapshot = world.store.snapshot("new")
+        world.store.restore("new", snapshot)
+    else:
+        world.enter(900, 950)
+
+    report = world.compact()
+
+    assert world.doubts() == {"new": CEILING + 49}
+    assert cell in world.cells("new")
+    assert [one.table for one in report.laggards] == (["new"] if is_restored else [])
+    accepted(world, "new")
+    assert world.doubts() == {}
+
+
+def test_a_table_without_an_incarnation_is_not_held_up(world: Restoring) -> None:
+    """Who makes one in the shell tells nobody of it."""
+    world.table("shell")
+    world.put(b"a", 900, table="shell")
+    report = world.compact()
+    assert (world.cells("shell"), list(report.laggards)) == ([], [])
+
+
+@pytest.mark.parametrize("is_in_doubt", [True, False])
+def test_a_table_that_gets_an_incarnation_has_the_doubt_that_it_had(
+    world: Restoring,
+    is_in_doubt: bool,  # noqa: FBT001 - a table
+) -> None:
+    """It is in the same state as before."""
+    world.table("shell")
+    world.compact()
+    if is_in_doubt:
+        world.store.enable_again("shell")
+        world.compact()
+    expected = {"shell": CEILING + 49} if is_in_doubt else {}
+    assert world.doubts() == expected
+    world.set_ceiling(CEILING + 5000)
+
+    world.store.set_table_attributes("shell", {INCARNATION_ATTRIBUTE: "given"})
+
+    world.compact()
+    assert world.doubts() == expected
+
+
 def test_a_store_that_is_restored_as_a_whole_raises_no_doubt() -> None:
     """Its cells and its entries are of one moment."""
     world = World(MemoryStore())
@@ -372,3 +479,291 @@ def test_plain_data_of_a_restored_table_is_no_doubt() -> None:
     plain = world.put(b"a", 1_700_000_000_000)
     assert world.compact().laggards == []
     assert plain in world.cells()
+
+
+# -- tables that are adopted -----------------------------------------------------------------------
+
+W: Final = 1_700_000_000_000_000_000
+"""Phoenix's timestamps are times."""
+PHOENIXS: Final = "|org.apache.phoenix.coprocessor.OmidTransactionalProcessor|805306356|"
+
+
+class Phoenix(Restoring):
+    """A store in which compactions adopt what Phoenix makes."""
+
+    def __init__(self) -> None:
+        World.__init__(self, RestoringStore())
+        self.set_ceiling(W + 5_000_000)
+        self.set_low_watermark(W + 1000)
+        self.control.raise_number(FIRST_TIMESTAMP_FACT, W)
+        self.store.create_table(
+            TableSchema("t", [FamilySchema(b"cf")], {"coprocessor$1": PHOENIXS})
+        )
+        set_rule(self.control, Rule(is_followed=True))
+
+    def night(self) -> list[str]:
+        """Compact; return what is noted about the table."""
+        notes: list[str] = []
+
+        class Notes(NoProgress):
+            def note(self, text: str) -> None:
+                notes.append(text)
+
+        clock = self.clock
+        compact(self.store, ALL_AT_ONCE, clock=clock, sleep=clock.advance, progress=Notes())
+        assert COMMIT_TABLE_ATTRIBUTE in self.store.schema("t").attributes
+        return [note for note in notes if note.startswith("table t ")]
+
+
+@pytest.fixture
+def phoenix() -> Phoenix:
+    """Return a store with one table that Phoenix has made."""
+    return Phoenix()
+
+
+def test_a_rule_adopts_what_was_ours_before_and_drops_nothing_of_it(phoenix: Phoenix) -> None:
+    """The entry has gone since the snapshot, which knows of no adoption."""
+    phoenix.put(b"a", W + 100)
+    phoenix.enter(W + 100, W + 150)
+    snapshot = phoenix.store.snapshot("t")
+    phoenix.night()
+    assert (phoenix.entries(), phoenix.doubts()) == ({}, {"t": W + 5_000_049})
+    phoenix.store.restore("t", snapshot)
+    phoenix.set_low_watermark(W + 1500)
+    before = phoenix.cells()
+
+    notes = phoenix.night()
+
+    assert phoenix.cells() == before
+    assert phoenix.entries() == {}
+    assert "1 cells have neither" in notes[0]
+    assert "`omidpy table accept t --apply`" in notes[0]
+    accepted(phoenix, "t")
+    phoenix.night()
+    assert phoenix.cells() == []
+
+
+def test_a_rule_drops_nothing_of_what_was_restored_before_it_was_ever_ours(
+    phoenix: Phoenix,
+) -> None:
+    """Its client has removed the entry, far above all that a compaction has forgotten."""
+    snapshot = phoenix.committed(W + 2000)
+    phoenix.store.restore("t", snapshot)
+    before = phoenix.cells()
+
+    for _ in range(2):
+        phoenix.night()
+        phoenix.set_low_watermark(W + 3000)
+
+    assert phoenix.cells() == before
+
+
+def test_what_is_healed_when_a_rule_adopts_it_is_no_doubt(phoenix: Phoenix) -> None:
+    """A new table is held up by nothing that begins before it and fails behind it."""
+    phoenix.healed(b"a", W + 100, W + 150)
+    assert len(phoenix.night()) == 1
+    assert phoenix.doubts() == {}
+    phoenix.put(b"b", W + 1100)
+    phoenix.set_low_watermark(W + 1500)
+    phoenix.night()
+    assert [cell.row for cell in phoenix.cells()] == [b"a", b"a"]
+
+
+def test_doubt_of_what_a_rule_adopts_is_told_until_all_of_it_has_a_proof(
+    phoenix: Phoenix,
+) -> None:
+    """Transactions run while a table is adopted, as they always do; they come to their ends."""
+    cell = phoenix.put(b"a", W + 2000)
+    assert "adopted by a rule" in str(phoenix.night())
+    assert "adopted by a rule" in str(phoenix.night())
+    phoenix.heal(cell, W + 2050)
+    phoenix.set_ceiling(W + 9_000_000)
+    phoenix.set_low_watermark(W + 6_000_000)
+    assert phoenix.night() == []
+
+
+def java(world: Restoring, which: str | None) -> tuple[AdoptionPlan, Callable[[], None]]:
+    """Plan to adopt a table of another's; return that, and what turns it back to what it is."""
+    world.table("java", owner=None, incarnation=which, plain_families=[b"pf"])
+    snapshot = world.store.snapshot("java")
+    plan = plan_adoption(world.store, "java", COMMIT_TABLE)
+    return plan, lambda: world.store.restore("java", snapshot)
+
+
+def before_each(
+    monkeypatch: pytest.MonkeyPatch, world: Restoring, call: str, act: Callable[[], None]
+) -> None:
+    """Do something before each call of one kind."""
+    real = getattr(world.store, call)
+
+    def act_first(*what: Any, **more: Any) -> Any:
+        act()
+        return real(*what, **more)
+
+    monkeypatch.setattr(world.store, call, act_first)
+
+
+@pytest.mark.parametrize("which", ["given", None])
+def test_a_table_that_is_restored_while_it_is_read_is_not_adopted(
+    world: Restoring, which: str | None
+) -> None:
+    """What was found is not what is there; nothing is written to it."""
+    plan, restore = java(world, which)
+    restore()
+    before = world.store.schema("java")
+
+    with pytest.raises(StorageError, match="restored"):
+        adopt(world.store, plan, COMMIT_TABLE)
+
+    assert world.store.schema("java") == before
+
+
+def test_a_table_that_is_restored_while_it_is_marked_is_not_adopted(
+    world: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its incarnation came back with it."""
+    plan, restore = java(world, "given")
+    before_each(monkeypatch, world, "set_family_attributes", restore)
+
+    with pytest.raises(StorageError, match="restored"):
+        adopt(world.store, plan, COMMIT_TABLE)
+
+    assert COMMIT_TABLE_ATTRIBUTE not in world.store.schema("java").attributes
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_table_that_is_restored_right_before_it_is_ours_is_in_doubt(
+    world: Restoring, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """No look comes late enough, so that what is remembered is the state that was read."""
+    plan, restore = java(world, "given")
+    calls = iter(range(3))
+
+    def restore_late() -> None:
+        if next(calls) == count:
+            restore()
+
+    # The last family is marked behind the last look, and the table after that.
+    for call in ("set_family_attributes", "set_table_attributes"):
+        before_each(monkeypatch, world, call, restore_late)
+    adopt(world.store, plan, COMMIT_TABLE)
+
+    world.compact()
+    assert world.doubts() == {"java": CEILING + 49}
+
+
+# -- a repair that stands still --------------------------------------------------------------------
+
+
+class Stalled(Check):
+    """Stands still once, before its second look at a table or behind it."""
+
+    def __init__(
+        self, world: Restoring, meanwhile: Callable[[], None], *, is_before: bool = False
+    ) -> None:
+        super().__init__(world.store, REPAIR, sleep=world.clock.advance, clock=world.clock)
+        self._meanwhile = meanwhile
+        self._is_before = is_before
+
+    def still_wrong(self, table: str, rows: Sequence[bytes]) -> list[Suspicion]:
+        """Look again."""
+        if self._is_before:
+            self._meanwhile()
+        wrong = super().still_wrong(table, rows)
+        if not self._is_before:
+            self._meanwhile()
+        return wrong
+
+    def repaired(self) -> dict[Kind, bool]:
+        """Repair, and return by kind whether it was; what was not says why."""
+        findings = self.run().findings
+        assert all(one.repaired or ANOTHER in one.detail for one in findings)
+        return {one.kind: one.repaired for one in findings}
+
+
+def made_anew(world: Restoring, table: str, *cells: Cell) -> None:
+    """Give a table's name to another one, which is plain, and has some of the same cells."""
+    world.store.drop_table(table)
+    world.store.create_table(TableSchema(table, [FamilySchema(b"cf")]))
+    for cell in cells:
+        world.store.write({table: [RowMutation(cell.row, (Put(*cell[1:]),))]})
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["before-the-look", "behind-it"])
+def test_a_repair_heals_nothing_in_a_table_that_took_the_name(
+    world: Restoring,
+    is_before: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Its shadow cell would make one of it that holds the horizon."""
+    cell = world.put(b"a", 500)
+    world.enter(500, 550)
+    check = Stalled(world, lambda: made_anew(world, "t", cell), is_before=is_before)
+
+    # A broken claim, since the run before had seen nothing of it.
+    assert check.repaired() == {Kind.BROKEN_CLAIM: False}
+    assert world.cells() == [cell]
+
+
+def test_a_repair_drops_no_shadow_cell_of_a_table_that_was_restored(world: Restoring) -> None:
+    """It is no orphan any more, and all that tells of its commit."""
+    cell = world.healed(b"a", 500, 550)
+    snapshot = world.store.snapshot("t")
+    world.remove(cell)
+    check = Stalled(world, lambda: world.store.restore("t", snapshot))
+
+    assert check.repaired() == {Kind.ORPHAN_SHADOW: False}
+    assert world.visible(b"a", 2000) == {b"q": b"v"}
+
+
+def test_what_a_repair_heals_is_not_taken_for_what_it_drops(world: Restoring) -> None:
+    """The one was done before the table was restored, the other was not."""
+    world.put(b"a", 500)
+    world.enter(500, 550)
+    orphan = world.healed(b"b", 600, 650)
+    world.remove(orphan)
+    write, is_restored = world.store.write, False
+
+    def written(batch: Any, *, durable: bool = False) -> None:
+        nonlocal is_restored
+        write(batch, durable=durable)
+        if "t" in batch and not is_restored:
+            is_restored = True
+            world.store.enable_again("t")
+
+    world.store.write = written  # type: ignore[method-assign]
+    check = Stalled(world, lambda: None)
+
+    assert check.repaired() == {Kind.BROKEN_CLAIM: True, Kind.ORPHAN_SHADOW: False}
+
+
+def test_a_malformed_cell_of_a_table_that_took_the_name_stays(world: Restoring) -> None:
+    """There it means nothing of ours."""
+    bad = world.put(b"a", 500, b"short", qualifier=shadow_qualifier(b"q"))
+    check = Stalled(world, lambda: made_anew(world, "t", bad))
+
+    assert check.repaired() == {Kind.MALFORMED_SHADOW: False}
+    assert world.cells() == [bad]
+
+
+def test_other_cells_of_a_malformed_ones_transaction_are_healed_in_tables_of_ours_alone(
+    world: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were found by a search of every table, which may take long."""
+    world.table("u", incarnation="u")
+    world.healed(b"z", 500, 550)
+    bad = world.put(b"a", 501, b"short", qualifier=shadow_qualifier(b"q"))
+    world.put(b"a", 501)
+    other = world.put(b"b", 502, table="u")
+    look = Malformed._beside
+
+    def look_and_stall(self: Malformed, table: str, shadow: Cell) -> Any:
+        found = look(self, table, shadow)
+        if table == "u":
+            made_anew(world, "u", other)
+        return found
+
+    monkeypatch.setattr(Malformed, "_beside", look_and_stall)
+
+    assert Stalled(world, lambda: None).run().repaired.get(Kind.MALFORMED_SHADOW) is None
+    assert world.cells("u") == [other]
+    assert bad in world.cells()
