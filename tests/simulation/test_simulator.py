@@ -20,7 +20,7 @@ from tests.machines.simulator import __main__ as simulator
 from tests.machines.simulator import runs
 from tests.machines.simulator.marks import all_marks
 from tests.machines.simulator.network import Weather
-from tests.machines.simulator.plan import ALONE, CROWDED, FOCI, USUAL, Focus, drawn_plan
+from tests.machines.simulator.plan import ALONE, CROWDED, FOCI, USUAL, Fault, Focus, drawn_plan
 from tests.machines.simulator.rare import MOST_SEEDS, SEEKING
 from tests.machines.simulator.runs import Ran, run_all
 from tests.machines.simulator.simulation import simulate
@@ -255,6 +255,18 @@ def test_who_else_is_there_shifts_nothing_in_a_plan(seed: int) -> None:
     known = [one for one in crowded.faults if added.isdisjoint((one.target, one.other))]
     assert known == list(plan.faults)
     assert {name: one for name, one in crowded.stalls.items() if name not in added} == plan.stalls
+
+
+def test_who_is_struck_while_it_is_down_is_started_once() -> None:
+    """Of two with one name the judge would wait for one, and judge what the other still does."""
+    plan = drawn_plan(6, ALONE)
+    twice = tuple(Fault(at_s, "crash", "client-0", seconds=5.0) for at_s in (1.0, 2.0))
+    habits = plan.habits._replace(death_share=0.0)
+    report = simulate(
+        6, focus=ALONE, plan=plan._replace(faults=twice, habits=habits), keeps_story=True
+    )
+    ends = [line for line in report.story if line.endswith(" client-0 ends")]
+    assert len(ends) == 2, "it was killed, and went with its world"
 
 
 def test_a_page_has_no_more_rows_than_a_seed_allows() -> None:

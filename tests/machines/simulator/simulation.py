@@ -713,7 +713,7 @@ class Simulation:
             self.world.at(2.0, None, partial(self._start_unless_mended, process.name, until_s))
 
     def _start_unless_mended(self, name: str, until_s: float) -> None:
-        if not self._is_mended:
+        if not self._is_mended and self._workers[name].is_dead:
             self._start_other(name, until_s)
 
     def _fence(self, client: Client, workload: Workload) -> None:
@@ -725,6 +725,8 @@ class Simulation:
     def _start_again(self, name: str, until_s: float) -> None:
         if self._is_mended:
             return  # the judge has begun, or soon will
+        if not self._workers[name].is_dead:
+            return  # it was struck again while it was down, and started for that
         (self._start_client if name in CLIENTS else self._start_other)(name, until_s)
 
     # -- faults ----------------------------------------------------------------------------------
