@@ -22,6 +22,7 @@ from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
+from tests.machines.simulator.rolling_mutants import ROLLING_MUTANTS
 from tests.machines.simulator.simulation import Mutant
 
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
@@ -34,6 +35,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **DISK_MUTANTS,
     **COMMITTER_MUTANTS,
     **BUCKET_MUTANTS,
+    **ROLLING_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -98,6 +100,8 @@ BY_NIGHT: Final = frozenset(
         "added to the old meanwhile",
         "poison alone set aside",
         "given up with what waits",
+        "forbidden in another column",
+        "cells hashed otherwise",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

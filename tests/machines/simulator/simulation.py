@@ -88,6 +88,7 @@ from tests.machines.simulator.plan import (
     Plan,
     drawn_plan,
 )
+from tests.machines.simulator.rolling import Sides
 from tests.machines.simulator.store import (
     CAPABILITIES,
     STORE,
@@ -234,6 +235,7 @@ def simulate(
             finishing_without_threads(simulation.world, simulation.lease_s),
             patched(simulation.choices()),
             patched(parts.patches),
+            simulation.sides.beside(),
         ):
             try:
                 simulation.run()
@@ -366,6 +368,7 @@ class Simulation:
         self._numbers = count()
         self._is_over = False
         self._is_mended = False
+        self.sides = Sides(self, self._plan.before_share)
 
     @property
     def lease_s(self) -> float:
@@ -483,6 +486,7 @@ class Simulation:
         for one in history:
             self.world.counts[f"transactions {one.told}"] += 1
             self.world.hash(f"{one}")
+        self.sides.count(history)
 
     # -- oracles and clients ---------------------------------------------------------------------
 
@@ -491,16 +495,20 @@ class Simulation:
             if not self._is_over:
                 process = self.world.process(name, self._clocks[name])
                 instance = f"{name}#{process.number}"
-                self._instances[name] = Instance(
-                    self._around, process, instance, lambda: self._start_oracle(name, 1.0)
+                self._instances[name] = self.sides.of(process)._instance(
+                    process, instance, lambda: self._start_oracle(name, 1.0)
                 )
 
         self.world.at(after_s, None, start)
 
+    def _instance(self, process: Process, name: str, on_end: Callable[[], None]) -> Instance:
+        return Instance(self._around, process, name, on_end)
+
     def _start_client(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
+        side = self.sides.of(process)
         self._workers[name] = process
-        self._programs[name] = process.start(lambda: self._work(process, until_s))
+        self._programs[name] = process.start(lambda: side._work(process, until_s))
 
     def _start_other(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
@@ -510,7 +518,7 @@ class Simulation:
         dice = process.dice("work")
         other: Compactor | Exporting | Operator | Committing | Rescuer | Keeper
         if name in COMPACTORS:
-            other = self._compactor(process)
+            other = self.sides.of(process)._compactor(process)
         elif name in EXPORTERS:
             other = self._exporter(process)
         elif name in KEEPERS:
