@@ -67,7 +67,9 @@ LEASED: Final = replace(
 
 ROLLING_MUTANTS: Final[dict[str, Mutant]] = {
     "lease kept elsewhere": Mutant(
-        LEASED, "I1", ROLLING._replace(store_kinds=("cluster", "shared"))
+        LEASED,
+        "I1",
+        ROLLING._replace(store_kinds=("cluster", "shared"), timestamps=("incremental",)),
     ),
     "ceiling kept elsewhere": Mutant(
         otherwise("TIMESTAMP_CEILING_ROW", b"CEILING", commit_table, ceiling),
@@ -81,7 +83,7 @@ ROLLING_MUTANTS: Final[dict[str, Mutant]] = {
             *(cells, visibility, change, heal, clean, ownership, omid_timestamps),
         ),
         "stale read|lost append|fractured read|non-repeatable read",
-        ROLLING,
+        ROLLING._replace(post_commits=(("sync",),)),
     ),
     "forbidden in another column": Mutant(
         otherwise("INVALIDATION", Column(b"F", b"IV"), commit_table, persist),
