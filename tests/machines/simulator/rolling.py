@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -100,12 +101,12 @@ class Sides:
             "_parts": actors.PRODUCT,
             "_store": store,
             "_around": loaded.actor("instance").Surroundings(
-                around.world,
-                around.network,
-                store,
-                border.out(around.settings),
-                around.lease_period_s,
-                actors.PRODUCT,
+                **{
+                    **{one.name: getattr(around, one.name) for one in fields(around)},
+                    "store": store,
+                    "settings": border.out(around.settings),
+                    "parts": actors.PRODUCT,
+                }
             ),
             "_events": _EventsSeen(simulation._events, border, self._writer_of),
             "_workloads": workloads,
