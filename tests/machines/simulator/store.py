@@ -414,7 +414,9 @@ class SimStore:
             f"write {' '.join(sorted(batch))}",
             lambda: shared.write(batch, self._process, durable=durable),
             is_write=True,
-            torn=(lambda: shared.write(part, self._process)) if is_tearable else None,
+            torn=partial(shared.write, part, self._process, durable=durable)
+            if is_tearable
+            else None,
             again=partial(shared.write, batch, self._process, durable=durable, is_repeated=True)
             if self.capabilities.remote
             else None,
