@@ -26,6 +26,8 @@ ROOT: Final = Path(__file__).parents[2]
 BEFORE: Final = "6efefa0efcf3c26f26c6bb93aa7c0af755f5bdac"
 """The revision that stands for the release before, as long as no release has a tag."""
 
+PACKAGES: Final = ("omidpy", "tso", "compactor")
+
 PATIENCE_S: Final = 90.0
 ACCOUNTS: Final = 8
 STAKE: Final = 1000
@@ -114,15 +116,16 @@ def revision_before(root: Path = ROOT) -> str | None:
 
 def unpack(revision: str, folder: Path, root: Path = ROOT) -> Path:
     """Write the packages of a revision into a folder; return it."""
-    packed = subprocess.run(
-        ["git", "archive", revision, "omidpy", "tso", "compactor"],
-        cwd=root,
-        capture_output=True,
-        check=True,
-    ).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+    with packed(revision, root) as archive:
         archive.extractall(folder, filter="data")
     return folder
+
+
+def packed(revision: str, root: Path = ROOT) -> tarfile.TarFile:
+    """Return the packages of a revision."""
+    command = ["git", "archive", revision, *PACKAGES]
+    done = subprocess.run(command, cwd=root, capture_output=True, check=True)
+    return tarfile.open(fileobj=io.BytesIO(done.stdout))
 
 
 class Version(NamedTuple):

@@ -76,6 +76,26 @@ def test_of_one_log_the_end_is_lost_behind_the_last_sync(kind: StoreKind) -> Non
     assert max(found) > 3
 
 
+def test_what_a_torn_write_has_changed_is_as_durable_as_it_was_asked_to_be() -> None:
+    """A cluster shows no row before it is synced, if that was asked; others were not changed."""
+    found = set()
+    for seed in SEEDS:
+        lab = _Lab(seed, "cluster")
+        lab.shared.chances = Chances(torn=1.0)
+        rows = {"t": [_put(number) for number in range(4)]}
+
+        def write(store: Store, rows: dict[str, list[RowMutation]] = rows) -> None:
+            with pytest.raises(StorageUnavailable, match="torn"):
+                store.write(rows, durable=True)
+
+        lab.do(write, "compactor-a")
+        seen = lab.rows()
+        lab.shared.lose_power()
+        assert lab.rows() == seen
+        found.add(len(seen))
+    assert max(found) > 1
+
+
 def test_a_durable_write_that_changes_nothing_syncs_nothing() -> None:
     """As SQLite does: who is refused has been promised nothing."""
     lab = _Lab(1, "file")

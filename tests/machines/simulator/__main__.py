@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.machines.simulator.before import WITHOUT, before
 from tests.machines.simulator.marks import ROOT, table_of
 from tests.machines.simulator.plan import FOCI
 from tests.machines.simulator.runs import run_all
@@ -39,6 +40,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=KEPT, help="add what was found to this file")
     parser.add_argument("--record", type=Path, help="add what was done to this file")
     chosen = parser.parse_args()
+    if any(FOCI[chosen.focus].before_shares) and before() is None:
+        parser.error(WITHOUT)
     counts: Counter[str] = Counter()
     marks: Counter[str] = Counter()
     failures: list[tuple[int, str]] = []

@@ -25,6 +25,7 @@ from tests.machines.simulator.heavy_mutants import HEAVY_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
 from tests.machines.simulator.retry_mutants import RETRY_MUTANTS
+from tests.machines.simulator.rolling_mutants import ROLLING_MUTANTS
 from tests.machines.simulator.sharing_mutants import SHARING_MUTANTS
 from tests.machines.simulator.simulation import Mutant
 from tests.machines.simulator.stranger_mutants import STRANGER_MUTANTS
@@ -44,6 +45,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **RETRY_MUTANTS,
     **STRANGER_MUTANTS,
     **FOLLOW_MUTANTS,
+    **ROLLING_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -122,6 +124,8 @@ BY_NIGHT: Final = frozenset(
         "unhealed changes left out",
         "told what comes later",
         "offset of half a commit",
+        "forbidden in another column",
+        "cells hashed otherwise",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

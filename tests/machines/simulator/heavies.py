@@ -25,7 +25,8 @@ from omidpy.testing.workloads import COLUMN, FAMILY
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
 from tests.machines.engines import with_few_at_hand
-from tso.core import engine, heavy, machine, slices
+from tso.core import engine, machine
+from tso.core.shares import heavy, slices
 from tso.serving import connection, conversation
 
 FEW: Final = 5

@@ -165,6 +165,9 @@ class Focus(NamedTuple):
     keeper_pauses_s: tuple[float, ...] = (2.0,)
     poison_shares: tuple[float, ...] = (0.0, 0.1)
 
+    before_shares: tuple[float, ...] = (0.0,)
+    """Of oracles, clients and compactors: how many are the release before, at each start."""
+
     # What is legal, and seldom chosen.
     pages_rows: tuple[int | None, ...] = (None, None, None, 1, 2)
     """How many rows a page of a scan has at most; None: as many as were asked for."""
@@ -296,12 +299,30 @@ DARK: Final = USUAL._replace(
 )
 """The power goes, and what was not synced with it; and all stand still before what they decide."""
 
+ROLLING: Final = ALONE._replace(
+    calm_share=0.0,
+    before_shares=(0.3, 0.5, 0.7),
+    compactors=(0, 1, 2),
+    oracle_leases_s=(2.0, 2.0, 10.0),
+    pauses_s=(0.2, 0.5),
+    fault_counts=(8, 12, 16),
+    fault_kinds=(
+        *("crash", "crash", "crash", "crash", "stop", "stop", "stop", "stop"),
+        *("pause", "hang up", "cut", "clock"),
+    ),
+    fault_cuts_s=(0.5, 3, 6),
+    death_shares=(0.02, 0.05),
+    post_commits=(("none",), ("sync", "none")),
+)
+"""Two releases: whoever starts again is of the one, or of the other (`rolling.py`)."""
+
 FOCI: Final = {
     "usual": USUAL,
     "alone": ALONE,
     "crowded": CROWDED,
     "lame": LAME,
     "dark": DARK,
+    "rolling": ROLLING,
 }
 """What seeds are run with, by name."""
 
@@ -416,6 +437,8 @@ class Plan(NamedTuple):
     busy_s: float = BUSY_S
     skipped: frozenset[tuple[str, int]] = frozenset()
     """Transactions of clients that are left out: of whom, and how many came before."""
+    before_share: float = 0.0
+    """How many processes that can be are the release before, at each start."""
 
     def __str__(self) -> str:
         """Say what a seed has drawn."""
@@ -428,6 +451,7 @@ class Plan(NamedTuple):
                 *map(str, (self.habits, self.others, self.choices)),
                 f"clients for {self.busy_s:g} s: {' '.join(self.clients) or 'none'}",
                 *([f"transactions left out: {len(self.skipped)}"] if self.skipped else []),
+                *([f"of the release before: {self.before_share:g}"] if self.before_share else []),
                 f"stalls: {stalls or 'none'}",
                 *(f"  {fault}" for fault in self.faults),
             )
@@ -483,6 +507,7 @@ class _Drawing:
                 self._one("work of a turn", focus.turns_work),
                 heavy,
             ),
+            before_share=self._one("release before", focus.before_shares),
         )
 
     def _heavy(self) -> HeavyChoice | None:

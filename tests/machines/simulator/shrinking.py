@@ -162,6 +162,7 @@ class _Shrinking:
         return plan._replace(clients=tuple(clients))
 
     def _calmer(self, plan: Plan) -> Plan:
+        plan = self._smaller(plan, iter([plan._replace(before_share=0.0)]))
         for name, one in plan.stalls.items():
             if one.share:
                 calm = plan._replace(stalls={**plan.stalls, name: Stall()})

@@ -91,6 +91,7 @@ from tests.machines.simulator.plan import (
     drawn_plan,
 )
 from tests.machines.simulator.retriers import RETRIERS, Orders, Retrier, sleeping
+from tests.machines.simulator.rolling import Sides
 from tests.machines.simulator.sharers import HELPERS, SHARERS, Board, Helper, Sharer
 from tests.machines.simulator.store import (
     CAPABILITIES,
@@ -254,6 +255,7 @@ def simulate(
             finishing_without_threads(simulation.world, simulation.lease_s),
             patched(simulation.choices()),
             patched(parts.patches),
+            simulation.sides.beside(),
         ):
             try:
                 simulation.run()
@@ -407,6 +409,7 @@ class Simulation:
         self._numbers = count()
         self._is_over = False
         self._is_mended = False
+        self.sides = Sides(self, self._plan.before_share)
 
     @property
     def lease_s(self) -> float:
@@ -541,6 +544,7 @@ class Simulation:
         for one in history:
             self.world.counts[f"transactions {one.told}"] += 1
             self.world.hash(f"{one}")
+        self.sides.count(history)
 
     # -- oracles and clients ---------------------------------------------------------------------
 
@@ -549,16 +553,20 @@ class Simulation:
             if not self._is_over:
                 process = self.world.process(name, self._clocks[name])
                 instance = f"{name}#{process.number}"
-                self._instances[name] = Instance(
-                    self._around, process, instance, lambda: self._start_oracle(name, 1.0)
+                self._instances[name] = self.sides.of(process)._instance(
+                    process, instance, lambda: self._start_oracle(name, 1.0)
                 )
 
         self.world.at(after_s, None, start)
 
+    def _instance(self, process: Process, name: str, on_end: Callable[[], None]) -> Instance:
+        return Instance(self._around, process, name, on_end)
+
     def _start_client(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
+        side = self.sides.of(process)
         self._workers[name] = process
-        self._programs[name] = process.start(lambda: self._work(process, until_s))
+        self._programs[name] = process.start(lambda: side._work(process, until_s))
 
     def _start_other(self, name: str, until_s: float) -> None:
         process = self.world.process(name, self._clocks[name])
@@ -571,7 +579,7 @@ class Simulation:
         dice = process.dice("work")
         other: Working
         if name in COMPACTORS:
-            other = self._compactor(process)
+            other = self.sides.of(process)._compactor(process)
         elif name in EXPORTERS:
             other = self._exporter(process)
         elif name in KEEPERS:
@@ -835,7 +843,7 @@ class Simulation:
             self.world.at(2.0, None, partial(self._start_unless_mended, process.name, until_s))
 
     def _start_unless_mended(self, name: str, until_s: float) -> None:
-        if not self._is_mended:
+        if not self._is_mended and self._workers[name].is_dead:
             self._start_other(name, until_s)
 
     def _fence(self, client: Client, workload: Workload) -> None:
@@ -847,6 +855,8 @@ class Simulation:
     def _start_again(self, name: str, until_s: float) -> None:
         if self._is_mended:
             return  # the judge has begun, or soon will
+        if not self._workers[name].is_dead:
+            return  # it was struck again while it was down, and started for that
         (self._start_client if name in CLIENTS else self._start_other)(name, until_s)
 
     # -- faults ----------------------------------------------------------------------------------

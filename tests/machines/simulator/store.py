@@ -113,6 +113,8 @@ class SharedStore:
         """Before which calls a process stands still, by its name."""
         self.holders: dict[str, Process] = {}
         """Who holds which lock."""
+        self.on_write: Callable[[Process, RowMutation], object] | None = None
+        """Sees what is written without a condition, and by whom, if somebody wants to know."""
         self._deleted: set[tuple[object, ...]] = set()
 
     def of(self, process: Process) -> Any:
@@ -135,6 +137,9 @@ class SharedStore:
             }
         for table, rows in batch.items():
             self._deleted.update((table, one.row, *gone) for one in rows for gone in one.deletes)
+            if (on_write := self.on_write) is not None:
+                for one in rows:
+                    on_write(writer, one)
         before = self.disk.rows_before((table, one.row) for table in batch for one in batch[table])
         self.memory.write(batch)
         commits = self._look(batch)
@@ -409,7 +414,9 @@ class SimStore:
             f"write {' '.join(sorted(batch))}",
             lambda: shared.write(batch, self._process, durable=durable),
             is_write=True,
-            torn=(lambda: shared.write(part, self._process)) if is_tearable else None,
+            torn=partial(shared.write, part, self._process, durable=durable)
+            if is_tearable
+            else None,
             again=partial(shared.write, batch, self._process, durable=durable, is_repeated=True)
             if self.capabilities.remote
             else None,

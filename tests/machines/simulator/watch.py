@@ -95,6 +95,8 @@ class Watch:
         """The newest start_ts that an instance sent."""
         self._owners: dict[int, int] = {}
         """start_ts by commit_ts."""
+        self.committed_by: dict[int, str] = {}
+        """Which instance first told that a transaction committed, by start_ts."""
         self._told: dict[int, int | None] = {}
         """What was said of a commit; None is an abort."""
         self._asked: dict[int, CommitRequest] = {}
@@ -213,6 +215,7 @@ class Watch:
             self.found(f"I1: {commit_ts} is the commit of two transactions")
         if not is_verdict:
             return
+        self.committed_by.setdefault(start_ts, instance)
         # What an instance finds that its predecessor wrote late, it may tell.
         if start_ts in self._late and self._begun.get(start_ts) == instance:
             self.found(f"I4: the entry of {start_ts} came after the low watermark had passed it")
