@@ -167,7 +167,8 @@ class Delivery:
         # Where rows go behind the state, the next batch says so in passing.
         is_known = has_moved and lease.removes_at_once
         is_old = max(scan_from - state.scan_from, view.start_ts - state.counted_ts) > IDLE_TS
-        if is_known or is_old or state.waits or state.is_unsure or not state.counted_ts:
+        is_unsure = state.is_unsure or lease.is_in_doubt
+        if is_known or is_old or state.waits or is_unsure or not state.counted_ts:
             lease.update(
                 scan_from=max(scan_from, state.scan_from),
                 # All that any earlier owner can have handed over has left, to whomever.
