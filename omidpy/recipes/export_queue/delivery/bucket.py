@@ -58,11 +58,13 @@ from omidpy.recipes.export_queue.entries.dead import (
     keep,
     poisoned,
     rewrite,
+    spoil_claims,
 )
 from omidpy.recipes.export_queue.entries.layout import BY_KEY, COLUMN, decode_content, key_prefix
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, KeyWindow, Position, Window
 from omidpy.recipes.export_queue.entries.possession import BucketLost, OwnedBucket
 from omidpy.recipes.export_queue.entries.state import table_name
+from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import (
     Batch,
     Entry,
@@ -74,7 +76,6 @@ from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.entries.state import Definition
-    from omidpy.recipes.export_queue.entries.view import View
     from omidpy.storage.base import RowMutation
 
 log = logging.getLogger(__name__)
@@ -138,6 +139,8 @@ class Delivery:
             ExportError: the policy is `stop`, and there is poison.
         """
         until_s = self._clock.monotonic_s() + self._options.pass_s
+        if lease.is_torn:
+            view = self._look_behind(lease, memory)
         graves = graves_of(view, lease.bucket)
         if len(graves) != lease.state.dead:
             lease.update(dead=len(graves))
@@ -176,6 +179,20 @@ class Delivery:
                 **after_batch(state, (), next_ts=None, seen_ts=view.start_ts),
             )
         return Pass(has_moved=has_moved, is_whole=True)
+
+    def _look_behind(self, lease: OwnedBucket, memory: Memory) -> View:
+        """Return a snapshot behind which no earlier transaction of ours commits (X11).
+
+        One that had no answer might set aside later what is about to be delivered.
+        """
+        lease.confirm()
+        spoil_claims(self._tm, self._table, lease.bucket)
+        lease.is_torn = False
+        view = View(self._tm, self._table, layout=self._definition.layout)
+        for grave in graves_of(view, lease.bucket):
+            # It was set aside after all, and is to be handed over when a retry is asked for.
+            memory.poison.pop(grave.found.position, None)
+        return view
 
     def _count(self, lease: OwnedBucket, memory: Memory, view: View) -> None:
         """Count what waits, if that is due and has an order."""
