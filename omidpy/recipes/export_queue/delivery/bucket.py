@@ -437,7 +437,6 @@ class Delivery:
             paused = self._failures.paused(error, lease.bucket, patience, good, memory)
             raise paused from error
         patience.succeeded()
-        self._failures.over()
         self._counter.delivered(lease.bucket, len(good), self._clock.monotonic_s() - since_s)
         self._on_step("exported")
         if isinstance(self._exporter, TransactionalExporter):
@@ -476,15 +475,21 @@ class Delivery:
         memory: Memory,
         step: Step,
     ) -> int:
-        """Hand entries to the exporter; return how many were not delivered before."""
+        """Hand entries to the exporter; return how many were not delivered before.
+
+        Only where it was given some, and took them, it is known to take anything at all: what it
+        had before says nothing of what it refuses now.
+        """
         if self._exact is not None:
-            self._exact.deliver(lease, memory.standing, good, step, fresh_ts=self._fresh_ts)
+            if self._exact.deliver(lease, memory.standing, good, step, fresh_ts=self._fresh_ts):
+                self._failures.over()
             return len(good)  # an earlier owner has not counted what it delivered of them
         bucket, fence = lease.bucket, lease.fence
         if not isinstance(self._exporter, TransactionalExporter):
             entries = [entry for _, entry in good]
             batch = Batch(entries, queue=self._queue_id, bucket=bucket, fence=fence)
             self._exporter.export(batch)
+            self._failures.over()
             return len(entries)
         with self._tm.begin() as tx:
             queue = tx.table(self._table)
@@ -498,6 +503,8 @@ class Delivery:
             for found, _ in good:
                 if found.row in there:
                     queue.delete(found.row, [COLUMN])
+        if entries:
+            self._failures.over()
         return len(entries)
 
 

@@ -80,7 +80,7 @@ class ExactDelivery:
         step: Step,
         *,
         fresh_ts: Callable[[], int],
-    ) -> None:
+    ) -> bool:
         """Let the receiver have entries, unless it has them.
 
         Args:
@@ -89,6 +89,9 @@ class ExactDelivery:
             good: The entries.
             step: What else the mark speaks of.
             fresh_ts: Returns a timestamp that the oracle gives now.
+
+        Returns:
+            Whether it was given any: not where the mark covers them all.
 
         Raises:
             BucketLost: another worker has it.
@@ -103,7 +106,7 @@ class ExactDelivery:
             known = standing.mark.in_turn(lease.state.turn)
             left = [entry for found, entry in good if not _has(known, found.position, step)]
             if not left:
-                return
+                return False
             position = good[0][0].position
             after = (
                 known.after(step.until, step.but)
@@ -123,6 +126,7 @@ class ExactDelivery:
             )
             raise Paused(DEPOSED_S) from error
         standing.share, standing.mark = share, after
+        return True
 
     def _take_over(
         self, lease: OwnedBucket, standing: Standing, share: Share, fresh_ts: Callable[[], int]
