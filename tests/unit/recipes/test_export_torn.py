@@ -13,7 +13,9 @@ from omidpy.recipes.export_queue import Batch, Poison
 from omidpy.recipes.export_queue.delivery.crew import BucketLease
 from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.delivery.runner import Runner
+from omidpy.recipes.export_queue.entries import dead
 from omidpy.recipes.export_queue.entries.dead import claimed
+from omidpy.recipes.export_queue.entries.layout import encode_dead
 from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
@@ -194,6 +196,70 @@ def test_what_was_set_aside_without_an_answer_is_tried_again_when_asked_for(scen
     runner._pass(lease, runner._look())
     assert scene.sink.values == ["x"]
     runner._crew.leave()
+
+
+@pytest.mark.parametrize("is_granted", [False, True], ids=["refused", "granted"])
+def test_an_entry_is_brought_by_hand_or_set_aside(
+    scene: Scene,
+    is_granted: bool,  # noqa: FBT001 - a case
+) -> None:
+    """An operator counts it as delivered while the commit that sets it aside has no answer."""
+    oracle = Holding(scene)
+    oracle.decides = is_granted
+    scene.add("x")
+    (waiting,) = {entry.commit_ts for entry in scene.queue.peek()}
+    scene.sink.on_batch = refuses("x", then=hold(oracle))
+    runner, lease = owner(scene)
+    for _ in range(2):
+        with pytest.raises(Paused):
+            runner._pass(lease, runner._look())
+    oracle.holds = False
+    assert scene.queue.acknowledge(waiting) == (0 if is_granted else 1)
+    verdicts = oracle.decide()
+    assert is_granted or all_are_refused(verdicts)
+    scene.sink.on_batch = refuses()
+    runner._pass(lease, runner._look())
+    runner._crew.leave()
+    assert scene.queue.dead_letters().retry() == (1 if is_granted else 0)
+    assert scene.export() == (["x"] if is_granted else [])
+    assert scene.queue.lag().entries == 0
+
+
+def test_an_operator_may_be_faster_than_who_sets_an_entry_aside(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exporter looks again, and goes on with the others."""
+    scene.add("x")
+    (waiting,) = {entry.commit_ts for entry in scene.queue.peek()}
+    scene.add("y", key=b"other")
+    counted: list[int] = []
+
+    def encoded(note: bytes, content: bytes) -> bytes:
+        if not counted:
+            counted.append(scene.queue.acknowledge(waiting))
+        return encode_dead(note, content)
+
+    monkeypatch.setattr(dead, "encode_dead", encoded)
+    scene.sink.on_batch = refuses("x")
+    assert set(scene.export()) == {"y"}
+    assert counted == [1]
+    assert list(scene.queue.dead_letters()) == []
+    assert scene.raw_rows() == []
+
+
+def test_a_transaction_of_many_entries_is_brought_by_hand_as_a_whole(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In some transactions; nothing is left of them, and others stay."""
+    monkeypatch.setattr("omidpy.recipes.export_queue.entries.acknowledgement.ROWS_AT_ONCE", 2)
+    scene.add(*range(5))
+    (waiting,) = {entry.commit_ts for entry in scene.queue.peek()}
+    scene.add("later")
+    assert scene.queue.acknowledge(waiting, 3) == 1
+    assert scene.queue.acknowledge(waiting) == 4
+    assert scene.queue.acknowledge(waiting) == 0
+    assert len(scene.raw_rows()) == 1
+    assert scene.export() == ["later"]
 
 
 def test_a_bucket_whose_commits_were_answered_is_whole(scene: Scene) -> None:
