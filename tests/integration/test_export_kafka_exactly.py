@@ -281,10 +281,11 @@ def test_a_mark_that_was_forgotten_is_missed_where_it_matters(kafka: Kafka, topi
     with pytest.raises(Killed):
         runner.run_once(wait_s=0)
     admin.delete_consumer_groups([share])[share].result(60)
-    next_owner = scene.runner(other)
-    takes_over(next_owner)
-    with pytest.raises(ExportError, match="has forgotten how far bucket 0 had come"):
-        next_owner.run_once(wait_s=0)
+    for _ in range(2):
+        next_owner = scene.runner(other)
+        takes_over(next_owner)
+        with pytest.raises(ExportError, match="has forgotten how far bucket 0 had come"):
+            next_owner.run_once(wait_s=0)
     assert values(kafka, topic) == {b"%d" % key: [0, 1, 2] for key in range(3)}
 
 

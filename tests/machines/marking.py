@@ -44,6 +44,8 @@ class LogSink(ExactExporter):
         self.on_batch: Callable[[Batch], object] = lambda _: None
         """Called before a batch is taken; what it raises, `export_marked` raises."""
         self.forgets = ""
+        self.keeps_first = False
+        """Whether a first mark is kept alone, as in Kafka."""
 
     @property
     def receiver(self) -> str:
@@ -58,6 +60,16 @@ class LogSink(ExactExporter):
         self.on_step("behind-take")
         mark = self._log.marks.get(share.name)
         return None if mark is None else decode_mark(mark, where="the log")
+
+    def keep_first(self, share: Share, mark: Mark) -> bool:
+        """Keep a mark alone, if it does that."""
+        if self.keeps_first:
+            self.on_step("before-first")
+            if self._log.fences.get(share.name) != share.fence:
+                raise Deposed("there is another one")
+            self._log.marks[share.name] = mark.encode()
+            self.on_step("behind-first")
+        return self.keeps_first
 
     def export_marked(self, share: Share, batch: Batch, mark: Mark) -> None:
         """Take a batch with its mark."""

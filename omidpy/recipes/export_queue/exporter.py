@@ -174,6 +174,7 @@ class ExactExporter(Exporter):
     """Delivers exactly once, into a receiver that keeps marks together with entries.
 
         take_over       once by each owner of a bucket, and again after every failure
+        keep_first      a mark alone, where there was none, if marks can be forgotten
         export_marked   entries and the mark, both or neither
 
     `export` delivers at least once, where no mark can be kept: in tasks of Spark, and of queues of
@@ -208,6 +209,23 @@ class ExactExporter(Exporter):
             Deposed: there is a later owner.
         """
         raise NotImplementedError(f"{type(self).__name__} has no take_over(share)")
+
+    def keep_first(self, share: Share, mark: Mark) -> bool:
+        """Keep a mark alone, durably, where `take_over` has found none, before anything is sent.
+
+        For receivers that may forget their marks (`receiver`): behind this, none means that it was
+        forgotten.  It is called only where no mark is missed, so that `take_over` must not do the
+        same: who looked once more would find a mark, and would deliver what the lost one covered.
+
+        Returns:
+            Whether one is kept now; the default keeps none.
+
+        Raises:
+            Deposed: there is a later owner; perhaps it was kept all the same.
+            Exception: as `export`; and perhaps it was kept all the same.
+        """
+        del share, mark
+        return False
 
     def export_marked(self, share: Share, batch: Batch, mark: Mark) -> None:
         """Deliver a batch and keep a mark, durably, both or neither.

@@ -31,6 +31,7 @@ from omidpy.recipes.export_queue.delivery.crew import LEASE_S
 from omidpy.recipes.export_queue.delivery.patience import MAX_ATTEMPTS
 from omidpy.recipes.export_queue.delivery.runner import MAX_POLL_S, Runner
 from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES, POLICIES, DeliveryOptions
+from omidpy.recipes.export_queue.entries.acknowledgement import acknowledge
 from omidpy.recipes.export_queue.entries.adding import Limit, QueueWriter, Writer
 from omidpy.recipes.export_queue.entries.bell import Queue
 from omidpy.recipes.export_queue.entries.layout import (
@@ -497,9 +498,9 @@ class ExportQueue:
             ordinal: Of one of its entries; None: all of them.
 
         Returns:
-            How many entries that were; what is delivered already does not count.
+            How many entries that were; what is delivered already, or was set aside, does not count.
         """
-        return looking.acknowledge(self._tm, self._places, self._refreshed(), commit_ts, ordinal)
+        return acknowledge(self._tm, self._places, self._refreshed(), commit_ts, ordinal)
 
     def dead_letters(self) -> DeadLetters:
         """Return the entries that were set aside, to look at, try again or give up."""

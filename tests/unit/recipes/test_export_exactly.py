@@ -248,6 +248,7 @@ def with_a_forgotten_mark() -> tuple[Scene, Log, LogSink]:
     keys = {bucket_of(b"%d" % number, 2): b"%d" % number for number in range(9)}
     sink, dying = log.sink(), log.sink()
     sink.forgets = dying.forgets = "kafka:here"
+    sink.keeps_first = dying.keeps_first = True
     for bucket in (0, 1):
         scene.add(f"first of {bucket}", key=keys[bucket])
     scene.runner(sink).run_once(wait_s=0)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from omidpy.errors import ConfigError, ExportError, NoSuchQueue, NoSuchTable, StorageUnavailable
-from omidpy.recipes.export_queue import Batch, Refused, Retry
+from omidpy.recipes.export_queue import Batch, Refused, Retry, TransactionalExporter
 from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, blame
+from omidpy.recipes.export_queue.entries.layout import bucket_of
 from omidpy.recipes.export_queue.sinks import TableSink
-from tests.machines.export_queues import TABLE, Scene
+from tests.machines.export_exact import mortal, next_owner
+from tests.machines.export_queues import TABLE, Killed, Scene
 from tests.machines.fencing import answered
+from tests.machines.marking import Log
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +68,15 @@ def fails(error: Callable[[], Exception], *values: object) -> Callable[[Batch], 
             raise error()
 
     return fail
+
+
+class RefusesAll(TransactionalExporter):
+    """Writes into a column that is not there."""
+
+    def export_within(self, tx: Any, batch: Batch) -> None:
+        """Refuse."""
+        del tx, batch
+        raise KeyError("no such column")
 
 
 @pytest.mark.parametrize("make", [lambda: answered(400), lambda: ByRequests(422)])
@@ -122,6 +135,37 @@ def test_poison_is_set_aside_once_another_entry_was_taken() -> None:
     scene.sink.on_batch = fails(lambda: ValueError("bad"), 0)
     assert scene.export(max_attempts=2) == [1, 2, 3]
     assert [letter.value for letter in scene.queue.dead_letters()] == [0]
+
+
+@pytest.mark.parametrize("keeps_marks", [True, False], ids=["marks", "the same store"])
+def test_a_receiver_that_had_entries_before_takes_nothing_by_that(
+    keeps_marks: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Of four buckets one has what it was given by an owner that died, or what is gone by now."""
+    scene, log = Scene(buckets=4), Log()
+    keys = {bucket_of(b"%d" % number, 4): b"%d" % number for number in range(20)}
+    scene.add("had", key=keys[1])
+    sink: Any = log.sink() if keeps_marks else RefusesAll()
+    if keeps_marks:
+        with pytest.raises(Killed):
+            mortal(scene, log.sink(), "behind-commit").run_once(wait_s=0)
+        sink.on_batch = fails(lambda: KeyError("no such column"))
+    for bucket in (0, 2, 3):
+        scene.add(bucket, key=keys[bucket])
+    (had,) = [one for one in scene.queue.peek() if one.value == "had"]
+    sent: list[str] = []
+
+    def on_step(step: str) -> None:
+        sent.append(step)
+        if not keeps_marks and sent.count("before-export") == 2:
+            scene.queue.acknowledge(had.commit_ts)
+
+    runner = next_owner(scene, sink, max_attempts=1, on_step=on_step)
+    with pytest.raises(ExportError, match="refuses everything: KeyError"):
+        runner.run_once(wait_s=0)
+    # The first two have nobody beside them who could be asked.
+    assert [letter.value for letter in scene.queue.dead_letters()] == [0, 2]
+    assert [entry.value for entry in scene.queue.peek()] == [3]
 
 
 def test_many_bad_entries_among_good_ones_are_all_poison() -> None:

@@ -58,11 +58,13 @@ from omidpy.recipes.export_queue.entries.dead import (
     keep,
     poisoned,
     rewrite,
+    spoil_claims,
 )
 from omidpy.recipes.export_queue.entries.layout import BY_KEY, COLUMN, decode_content, key_prefix
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, KeyWindow, Position, Window
 from omidpy.recipes.export_queue.entries.possession import BucketLost, OwnedBucket
 from omidpy.recipes.export_queue.entries.state import table_name
+from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import (
     Batch,
     Entry,
@@ -74,7 +76,6 @@ from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.entries.state import Definition
-    from omidpy.recipes.export_queue.entries.view import View
     from omidpy.storage.base import RowMutation
 
 log = logging.getLogger(__name__)
@@ -138,6 +139,8 @@ class Delivery:
             ExportError: the policy is `stop`, and there is poison.
         """
         until_s = self._clock.monotonic_s() + self._options.pass_s
+        if lease.is_torn:
+            view = self._look_behind(lease, memory)
         graves = graves_of(view, lease.bucket)
         if len(graves) != lease.state.dead:
             lease.update(dead=len(graves))
@@ -167,7 +170,8 @@ class Delivery:
         # Where rows go behind the state, the next batch says so in passing.
         is_known = has_moved and lease.removes_at_once
         is_old = max(scan_from - state.scan_from, view.start_ts - state.counted_ts) > IDLE_TS
-        if is_known or is_old or state.waits or state.is_unsure or not state.counted_ts:
+        is_unsure = state.is_unsure or lease.is_in_doubt
+        if is_known or is_old or state.waits or is_unsure or not state.counted_ts:
             lease.update(
                 scan_from=max(scan_from, state.scan_from),
                 # All that any earlier owner can have handed over has left, to whomever.
@@ -175,6 +179,20 @@ class Delivery:
                 **after_batch(state, (), next_ts=None, seen_ts=view.start_ts),
             )
         return Pass(has_moved=has_moved, is_whole=True)
+
+    def _look_behind(self, lease: OwnedBucket, memory: Memory) -> View:
+        """Return a snapshot behind which no earlier transaction of ours commits (X11).
+
+        One that had no answer might set aside later what is about to be delivered.
+        """
+        lease.confirm()
+        spoil_claims(self._tm, self._table, lease.bucket)
+        lease.is_torn = False
+        view = View(self._tm, self._table, layout=self._definition.layout)
+        for grave in graves_of(view, lease.bucket):
+            # It was set aside after all, and is to be handed over when a retry is asked for.
+            memory.poison.pop(grave.found.position, None)
+        return view
 
     def _count(self, lease: OwnedBucket, memory: Memory, view: View) -> None:
         """Count what waits, if that is due and has an order."""
@@ -419,7 +437,6 @@ class Delivery:
             paused = self._failures.paused(error, lease.bucket, patience, good, memory)
             raise paused from error
         patience.succeeded()
-        self._failures.over()
         self._counter.delivered(lease.bucket, len(good), self._clock.monotonic_s() - since_s)
         self._on_step("exported")
         if isinstance(self._exporter, TransactionalExporter):
@@ -458,15 +475,21 @@ class Delivery:
         memory: Memory,
         step: Step,
     ) -> int:
-        """Hand entries to the exporter; return how many were not delivered before."""
+        """Hand entries to the exporter; return how many were not delivered before.
+
+        Only where it was given some, and took them, it is known to take anything at all: what it
+        had before says nothing of what it refuses now.
+        """
         if self._exact is not None:
-            self._exact.deliver(lease, memory.standing, good, step, fresh_ts=self._fresh_ts)
+            if self._exact.deliver(lease, memory.standing, good, step, fresh_ts=self._fresh_ts):
+                self._failures.over()
             return len(good)  # an earlier owner has not counted what it delivered of them
         bucket, fence = lease.bucket, lease.fence
         if not isinstance(self._exporter, TransactionalExporter):
             entries = [entry for _, entry in good]
             batch = Batch(entries, queue=self._queue_id, bucket=bucket, fence=fence)
             self._exporter.export(batch)
+            self._failures.over()
             return len(entries)
         with self._tm.begin() as tx:
             queue = tx.table(self._table)
@@ -480,6 +503,8 @@ class Delivery:
             for found, _ in good:
                 if found.row in there:
                     queue.delete(found.row, [COLUMN])
+        if entries:
+            self._failures.over()
         return len(entries)
 
 

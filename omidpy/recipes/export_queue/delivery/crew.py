@@ -59,6 +59,8 @@ class BucketLease:
         self._is_lost = False
         self.is_in_doubt = False
         """Whether the receiver may have more than the state says."""
+        self.is_torn = False
+        """Whether a transaction of ours, by which entries are set aside, may still commit."""
 
     @property
     def bucket(self) -> int:
@@ -118,8 +120,13 @@ class BucketLease:
     def give_back(self) -> None:
         """Let any worker take it; nothing happens where one has."""
         if not self._is_lost:
-            is_unsure = self._raw.state.is_unsure or self.is_in_doubt
-            state = msgspec.structs.replace(self._raw.state, owner=None, is_unsure=is_unsure)
+            state = msgspec.structs.replace(
+                self._raw.state,
+                owner=None,
+                is_unsure=self._raw.state.is_unsure or self.is_in_doubt,
+                # Our burial may commit once the next owner has delivered what it sets aside.
+                is_torn=self._raw.state.is_torn or self.is_torn,
+            )
             self._rows.replace(self._raw, state)
         self._is_lost = True
 

@@ -3,7 +3,7 @@
     1  see that the bucket is still ours: who was replaced spoils no successor's tools
     2  take it over: earlier owners can do nothing any more, and what was under way is decided
     3  see again: who slept between 1 and 2 has just spoilt them, and sends nothing; its successor
-       takes over anew
+       takes over anew.  Where no mark was found, and none is missed, a first one is kept
     4  pass over entries that the mark covers, and hand over the others with the next mark
     5  move the cursor, and remove rows (X9)
 
@@ -80,7 +80,7 @@ class ExactDelivery:
         step: Step,
         *,
         fresh_ts: Callable[[], int],
-    ) -> None:
+    ) -> bool:
         """Let the receiver have entries, unless it has them.
 
         Args:
@@ -89,6 +89,9 @@ class ExactDelivery:
             good: The entries.
             step: What else the mark speaks of.
             fresh_ts: Returns a timestamp that the oracle gives now.
+
+        Returns:
+            Whether it was given any: not where the mark covers them all.
 
         Raises:
             BucketLost: another worker has it.
@@ -103,7 +106,7 @@ class ExactDelivery:
             known = standing.mark.in_turn(lease.state.turn)
             left = [entry for found, entry in good if not _has(known, found.position, step)]
             if not left:
-                return
+                return False
             position = good[0][0].position
             after = (
                 known.after(step.until, step.but)
@@ -123,6 +126,7 @@ class ExactDelivery:
             )
             raise Paused(DEPOSED_S) from error
         standing.share, standing.mark = share, after
+        return True
 
     def _take_over(
         self, lease: OwnedBucket, standing: Standing, share: Share, fresh_ts: Callable[[], int]
@@ -132,9 +136,17 @@ class ExactDelivery:
         # Who slept before that has made a successor's tools useless, and must not use its own.
         lease.confirm()
         state = lease.state
-        has_left_one = bool(state.receiver) and state.receiver == self._exporter.receiver
-        if found is None and state.is_unsure and has_left_one:
+        receiver = self._exporter.receiver
+        is_unsure = state.is_unsure or lease.is_in_doubt
+        if found is None and is_unsure and receiver and state.receiver == receiver:
             raise MarkRefused(self._forgotten(share))
+        # Behind the check: the next look would take this one for what it has missed.
+        has_one = found is not None or self._exporter.keep_first(share, Mark())
+        # Noted before the first batch, so that a mark is missed also by who comes when that one is
+        # in doubt.  A doubt about another receiver stays that one's.
+        is_noted = not receiver or state.receiver == receiver
+        if has_one and not is_noted and not (is_unsure and state.receiver):
+            lease.update(receiver=receiver)
         mark = found or Mark()
         # Asked for behind the take-over: an earlier owner may have been ahead of what we have seen.
         is_of_now = mark.since <= state.cursor and mark.until.commit_ts <= fresh_ts()
@@ -152,8 +164,8 @@ class ExactDelivery:
         return (
             f"an exporter of the queue {share.queue!r} has died, and {self._exporter.receiver} has "
             f"forgotten how far bucket {share.bucket} had come: its next entries may have been "
-            "delivered.  Look there, and count them with `omidpy export ack`; or let them be "
-            "delivered at least once, with --at-least-once"
+            "delivered.  Look there, and count those that were with `omidpy export ack`; then let "
+            "what is left be delivered at least once, with --at-least-once, before this goes on"
         )
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, Protocol
 
 from omidpy.base.within import within
-from omidpy.errors import ExportError, NoSuchQueue, OmidError
+from omidpy.errors import ExportError, NoSuchQueue, OmidError, TransactionAborted
 from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S, BucketLease, Crew
@@ -472,6 +472,14 @@ class Runner:
                         f"tries: {pause.__cause__!r}; its entries stay"
                     ) from pause
                 self._stopping.wait(pause.after_s)
+                is_whole = False
+            except TransactionAborted as error:
+                # An operator was at an entry that was to be set aside, and was first: look again.
+                failures += 1
+                if failures > MOST_PAUSES:
+                    raise
+                log.info("bucket %d is looked at again: %s", lease.bucket, error)
+                self._stopping.wait(FIRST_POLL_S)
                 is_whole = False
             except MarkRefused as error:
                 self._note_obstacle(lease, error)  # the other buckets go on

@@ -19,7 +19,9 @@ owner has delivered the entry and removed it.  Hence
                         a cell of the bucket; who takes a bucket that was not given back commits a
                         write of the same cell before it looks into the bucket
 
-so that the one of the two that commits second aborts, or is seen.
+so that the one of the two that commits second aborts, or is seen.  An owner that had no answer to
+such a transaction of its own does the same before it looks again, and gives the bucket back as torn
+if it does not come to that.
 """
 
 from __future__ import annotations
@@ -168,6 +170,8 @@ Claim = Callable[["TransactionalTable"], object]
 def claimed(tm: TransactionManager, table: str, lease: OwnedBucket) -> Iterator[Claim]:
     """Yield what makes a transaction one of an owner (X11); behind it nothing is left of that.
 
+    Where it ends without an answer, or is interrupted, the bucket is torn.
+
     Raises:
         BucketLost: the bucket is in other hands, and nothing was changed; also where the
             transaction was aborted for that.
@@ -178,11 +182,14 @@ def claimed(tm: TransactionManager, table: str, lease: OwnedBucket) -> Iterator[
         lease.confirm()
         log.delete(row, [COLUMN])
 
+    was_torn, lease.is_torn = lease.is_torn, True
     try:
         yield claim
     except TransactionAborted:
+        lease.is_torn = was_torn
         lease.confirm()
         raise
+    lease.is_torn = was_torn
     remove_deleted(tm.store, table_in_store(tm, table), [row])
 
 

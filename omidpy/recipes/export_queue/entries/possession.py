@@ -19,6 +19,8 @@ class OwnedBucket(Protocol):
 
     is_in_doubt: bool
     """Whether the receiver may have more than the state says."""
+    is_torn: bool
+    """Whether a transaction of its owner, by which entries are set aside, may still commit."""
 
     @property
     def bucket(self) -> int:

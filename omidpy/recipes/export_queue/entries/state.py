@@ -167,7 +167,8 @@ class BucketState(msgspec.Struct, frozen=True, kw_only=True):
     is_unsure: bool = False
     """Whether an owner has died or failed, so that entries behind the cursor may be delivered."""
     is_torn: bool = False
-    """Whether it was taken out of the hands of an owner, whose transactions may be under way."""
+    """Whether transactions of an owner may be under way, out of whose hands it was taken, or who
+    gave it back without an answer to one."""
 
     @property
     def cursor(self) -> Position:

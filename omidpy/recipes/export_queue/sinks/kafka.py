@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any, Final
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, ExportError, UsageError
 from omidpy.recipes.export_queue.exporter import Deposed, ExactExporter, Poison, Retry
-from omidpy.recipes.export_queue.marks import Mark
 from omidpy.recipes.export_queue.sinks.documents import encoded_value
 from omidpy.recipes.export_queue.sinks.kafka_transactions import (
     Transactions,
@@ -44,7 +43,7 @@ from omidpy.recipes.export_queue.sinks.pool import Pool
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue.exporter import Batch, Entry
-    from omidpy.recipes.export_queue.marks import Share
+    from omidpy.recipes.export_queue.marks import Mark, Share
 
 log = logging.getLogger(__name__)
 
@@ -149,17 +148,23 @@ class KafkaSink(ExactExporter):
             self._client, self._settings, name=self._name, topic=self._topic, share=share
         )
         mark = new.read()
-        if mark is None:
-            new.commit(lambda _: None, Mark())
         self._shares[share.name] = new
         return mark
 
+    def keep_first(self, share: Share, mark: Mark) -> bool:
+        """Let a transaction keep the mark alone."""
+        self._held(share).commit(lambda _: None, mark)
+        return True
+
     def export_marked(self, share: Share, batch: Batch, mark: Mark) -> None:
         """Send a batch and the mark in one transaction."""
+        self._held(share).commit(lambda producer: self._send(producer, batch), mark)
+
+    def _held(self, share: Share) -> Transactions:
         held = self._shares.get(share.name)
         if held is None or held.fence != share.fence:
             raise Deposed(f"{self._name}: {share.name} has another owner in this process")
-        held.commit(lambda producer: self._send(producer, batch), mark)
+        return held
 
     def export(self, batch: Batch) -> None:
         """Send a batch without a transaction, and wait until all of it has arrived."""

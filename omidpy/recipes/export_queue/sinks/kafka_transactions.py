@@ -11,7 +11,8 @@ to be read to its end, and no open transaction of another bucket stands before i
 Kafka forgets offsets of a group without consumers, after a week unless it was told otherwise
 (`offsets.retention.minutes`).  So the first transaction of a bucket keeps a mark alone: one that is
 missing where there was one has been forgotten, and `delivery/exactly.py` goes no further if that
-matters.
+matters.  Only once it has seen that this does not is such a first mark kept: to fence and to read
+are enough for a take-over, and what is missed once is missed whenever somebody looks.
 """
 
 from __future__ import annotations
