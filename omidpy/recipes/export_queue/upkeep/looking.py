@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from omidpy.errors import CorruptCell
-from omidpy.recipes.export_queue.entries.acknowledgement import remove
 from omidpy.recipes.export_queue.entries.codecs import codec_named
 from omidpy.recipes.export_queue.entries.layout import decode_content
 from omidpy.recipes.export_queue.entries.state import BucketRows, Definition, Places, table_name
@@ -43,28 +42,6 @@ def peek(tm: TransactionManager, places: Places, definition: Definition, count: 
         _shown(definition, found._replace(content=found.content or read.get(found.row)))
         for found in first
     ]
-
-
-def acknowledge(
-    tm: TransactionManager,
-    places: Places,
-    definition: Definition,
-    commit_ts: int,
-    ordinal: int | None,
-) -> int:
-    """Count entries as delivered that are not; see `ExportQueue.acknowledge`."""
-    table = table_name(places.queue_id, definition.number)
-    view = View(tm, table, layout=definition.layout)
-    gone = [
-        found
-        for raw in BucketRows(tm.session.control, places, definition).read()
-        for found in view.log(raw.bucket, from_ts=raw.state.scan_from, to_ts=commit_ts)
-        if found.position > raw.state.cursor
-        and found.position.commit_ts == commit_ts
-        and ordinal in (None, int.from_bytes(found.position.ordinal, "big"))
-    ]
-    remove(tm.store, tm.session.catalog.full_name(table), gone)
-    return len(gone)
 
 
 def _shown(definition: Definition, found: FoundEntry) -> Entry:
