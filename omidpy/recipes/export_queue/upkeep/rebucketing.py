@@ -344,7 +344,10 @@ class Switch(_QueueStep):
             if waiting(env.tm, self.queue_id, known):
                 reached("export.waits_again", "X7")
                 return self.again()  # dead letters were asked to be tried again
-            move_dead(env.tm, self.queue_id, known, known.successor)
+            # Behind that look dead letters may be asked for again, and an exporter of the old
+            # buckets may have one in hand.
+            if move_dead(env.tm, self.queue_id, known, known.successor):
+                return self.again()
             begin_epochs(env.tm, self.queue_id, known, known.successor)
             new = msgspec.structs.replace(
                 known,
