@@ -93,7 +93,7 @@ class Possession:
             )
         self._table = table_name(queue_id, self._definition.number)
         self._crew = Crew(tm, self._places, self._definition, lease_s=lease_s)
-        self._finisher = Finisher(tm)
+        self._finisher = Finisher(tm, self._places)
         try:
             self._take(1.5 * lease_s if wait_s is None else wait_s)
             self._refuse_dead_letters()
