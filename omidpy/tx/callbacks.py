@@ -13,6 +13,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from omidpy.errors import UsageError
+
 log: Final = logging.getLogger("omidpy.tx.transaction")
 
 C = TypeVar("C", bound=Callable[..., object])
@@ -32,6 +34,7 @@ class Callbacks:
     def __init__(self) -> None:
         """Begin with no callback."""
         self._before_commit: list[_Registered[Callable[[], object]]] = []
+        self._before_commit_last: list[_Registered[Callable[[], object]]] = []
         self._after_commit: list[_Registered[Callable[[Any], object]]] = []
         self._after_rollback: list[Callable[[], object]] = []
         self._when_undone: list[_Registered[Callable[[], object]]] = []
@@ -41,6 +44,10 @@ class Callbacks:
     def before_commit(self, callback: Callable[[], object], depth: int) -> None:
         """Call it as the commit begins."""
         self._before_commit.append(_Registered(callback, depth))
+
+    def before_commit_last(self, callback: Callable[[], object], depth: int) -> None:
+        """Call it behind all of these, also those that are registered later or by one of them."""
+        self._before_commit_last.append(_Registered(callback, depth))
 
     def after_commit(self, callback: Callable[[Any], object], depth: int) -> None:
         """Call it with the transaction, after the commit."""
@@ -59,6 +66,7 @@ class Callbacks:
     def keep(self, depth: int) -> None:
         """Let the innermost savepoint, of that depth, be part of what is around it."""
         _lower(self._before_commit, depth)
+        _lower(self._before_commit_last, depth)
         _lower(self._after_commit, depth)
         _lower(self._when_undone, depth)
 
@@ -67,6 +75,7 @@ class Callbacks:
         undone = [one.call for one in self._when_undone if one.depth >= depth]
         _remove(self._when_undone, depth)
         _remove(self._before_commit, depth)
+        _remove(self._before_commit_last, depth)
         _remove(self._after_commit, depth)
         for call in reversed(undone):
             call()
@@ -76,12 +85,13 @@ class Callbacks:
     @property
     def has_preparations(self) -> bool:
         """Whether something is to be called as the commit begins."""
-        return bool(self._before_commit)
+        return bool(self._before_commit or self._before_commit_last)
 
     def prepare(self, check: Callable[[], object]) -> None:
         """Call what is to be called as the commit begins, and `check` behind each.
 
-        A callback may register others, which are called, too.
+        A callback may register others, which are called, too.  Not so one of the last ones: what it
+        would have to be called behind is over.
 
         Raises:
             Exception: what one of them, or `check`, has raised; the others are not called.
@@ -89,6 +99,14 @@ class Callbacks:
         for one in self._before_commit:
             one.call()
             check()
+        count = len(self._before_commit)
+        for one in self._before_commit_last:
+            one.call()
+            check()
+            if len(self._before_commit) != count:
+                raise UsageError(
+                    "a callback that is called last in a commit registers no other one"
+                )
 
     def committed(self, tx: object, start_ts: int) -> None:
         """Call what is to be called after the commit."""

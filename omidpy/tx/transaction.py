@@ -362,6 +362,15 @@ class Transaction(Alone):
         self.check_writable()
         self._callbacks.before_commit(callback, self._buffer.savepoint_count)
 
+    def before_commit_last(self, callback: Callable[[], object]) -> None:
+        """Call `callback` behind all that `before_commit` registers, sooner or later.
+
+        For what tells of all that the transaction has written: it writes nothing that another one
+        of them tells of.
+        """
+        self.check_writable()
+        self._callbacks.before_commit_last(callback, self._buffer.savepoint_count)
+
     def after_rollback(self, callback: Callable[[], object]) -> None:
         """Call `callback` once it is certain that this never commits; its exception is logged.
 

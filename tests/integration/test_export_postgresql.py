@@ -14,7 +14,16 @@ import pytest
 from omidpy.base.installation import install_hint
 from omidpy.connect import connect
 from omidpy.errors import ConfigError, ExportError, UsageError
-from omidpy.recipes.export_queue import Deposed, ExportQueue, Mark, Retry, Share
+from omidpy.recipes.export_queue import (
+    Batch,
+    Deposed,
+    Entry,
+    ExportQueue,
+    Mark,
+    Refused,
+    Retry,
+    Share,
+)
 from omidpy.recipes.export_queue.sinks import PostgresqlSink
 from tests.machines.export_processes import QUEUE, Work, run
 from tests.machines.export_queues import Scene
@@ -85,6 +94,24 @@ def test_every_entry_may_have_a_row(postgresql: Postgresql) -> None:
     assert [value for (value,) in found] == [{"n": 1}, {"n": 2}, {"n": 3}, "y", "x"]
     with pytest.raises(ConfigError, match="ON CONFLICT"):
         PostgresqlSink(postgresql.url, "log").open()
+
+
+def test_a_row_of_another_entry_takes_the_place_of_none(postgresql: Postgresql) -> None:
+    """As in SQLite: the whole batch is refused, and what the table has itself is no stranger."""
+    sink = PostgresqlSink(postgresql.url, append=True)
+    sink.open()
+    sink.export(batch((b"k", "theirs", 100, 0)))
+    ours = batch((b"a", 1, 99, 0), (b"other", "ours", 100, 0), (b"z", 2, 101, 0))
+    with pytest.raises(Refused, match="let each store have a table of its own"):
+        sink.export(ours)
+    later = Entry(b"k", "ours", 100, 0, 51, {})
+    with pytest.raises(Refused, match="start_ts 51"):
+        sink.export(Batch([later], queue="q", bucket=3, fence=1))
+    sink.export(batch((b"k", "theirs", 100, 0), (b"k", "more", 100, 1)))
+    sink.close()
+    with postgresql.connect() as connection:
+        found = connection.execute("SELECT value FROM entries ORDER BY commit_ts, ordinal")
+        assert found.fetchall() == [("theirs",), ("more",)]
 
 
 def test_a_batch_is_durable_where_the_server_would_answer_earlier(postgresql: Postgresql) -> None:

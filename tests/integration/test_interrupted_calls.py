@@ -143,6 +143,7 @@ def test_no_public_call_is_left_out() -> None:
         "TransactionalTable.scan_arrow",
         "Transaction.after_rollback",
         "Transaction.before_commit",
+        "Transaction.before_commit_last",
         "Transaction.changes",
         "Transaction.check_unindexed",
         "Transaction.publish",

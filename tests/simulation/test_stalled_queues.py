@@ -49,6 +49,7 @@ UNREADABLE: Final = (
     "of what no verb writes: tests/unit/recipes/test_export_unreadable.py, test_export_restating.py"
 )
 UNDOING: Final = "behind an error before the pivot: tests/unit/recipes/test_export_rebucket.py"
+BEHIND_ITS_END: Final = "behind a stall of one: tests/unit/recipes/test_export_finishing.py"
 SINKS: Final = "of receivers: tests/unit/recipes/test_export_sinks.py"
 
 TABLES: Final = "omidpy/recipes/export_queue/sinks/tables.py"
@@ -61,7 +62,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/recipes/export_queue/entries/dead.py rewrite delete",
         "omidpy/recipes/export_queue/entries/dead.py keep delete",
         "omidpy/recipes/export_queue/delivery/bucket.py Delivery._export delete",
-        "omidpy/recipes/export_queue/upkeep/handover.py move_dead delete",
+        "omidpy/recipes/export_queue/upkeep/handover.py _move_last delete",
     ),
     EXPORTERS: (
         "omidpy/recipes/export_queue/delivery/crew.py Crew._let_go replace",
@@ -87,6 +88,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/recipes/export_queue/upkeep/restating.py restate replace",
     ),
     UNDOING: ("omidpy/recipes/export_queue/upkeep/rebucketing.py Prepare._undo replace",),
+    BEHIND_ITS_END: ("omidpy/recipes/export_queue/upkeep/rebucketing.py let_go replace",),
     SINKS: (
         "omidpy/recipes/export_queue/sinks/file_marks.py FolderMarks._write write",
         "omidpy/recipes/export_queue/sinks/files.py FileSink._written write",

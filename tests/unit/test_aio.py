@@ -74,6 +74,7 @@ async def _with_manager(
             {
                 "after_rollback",
                 "before_commit",
+                "before_commit_last",
                 "changes",
                 "check_horizon",
                 "check_open",

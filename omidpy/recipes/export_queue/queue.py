@@ -317,8 +317,9 @@ class ExportQueue:
             reached("export.closed_to_adders", "X7")
             raise QueueFull(
                 f"the export queue {self.id!r} gets other buckets, and takes nothing for some "
-                "seconds; try again.  If that lasts, the operation has no executor: run an "
-                f"exporter of the queue, or see `omidpy export status {self.id}`"
+                "seconds; try again.  If that lasts, the operation has no executor, or has ended "
+                "and left it so: run an exporter of the queue, which finishes it or opens the "
+                f"queue again, or see `omidpy export status {self.id}`"
             )
         try:
             return QueueWriter(writer, self.id, definition, self._limit, heard_as=self._heard_as)

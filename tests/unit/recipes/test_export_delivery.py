@@ -33,6 +33,7 @@ from omidpy.recipes.export_queue.entries.layout import (
 from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Places, Raw
 from omidpy.recipes.export_queue.entries.view import View
+from omidpy.recipes.export_queue.upkeep import retention
 from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
 from tests.machines.export_checks import CHECKS, CountsInATable
 from tests.machines.export_queues import QUEUE, TABLE, Scene
@@ -550,6 +551,38 @@ def test_what_was_kept_for_long_enough_goes() -> None:
     assert scene.export() == ["old", "new", "slow", "new", "slow"]
     with pytest.raises(ExportError, match="is longer ago"):
         scene.queue.replay(timedelta(seconds=60))
+
+
+@pytest.mark.parametrize("stands_still", ["before", "behind"])
+def test_a_purger_that_stands_still_removes_nothing_of_a_replay(
+    monkeypatch: pytest.MonkeyPatch, stands_still: str
+) -> None:
+    """An operator asks for it while the purger is about to take its snapshot, or has just taken it.
+
+    What the replay asks for is old enough to go, but for that, once the purger goes on.
+    """
+    scene = Scene(keep_s=10.0)
+    scene.client.naive._last = 10**15  # time, from here on
+    scene.tm.session.control.raise_number(b"first-timestamp", 10**15)
+    for value in ("one", "two"):
+        scene.add(value)
+        scene.client.naive.raise_low_watermark()
+        scene.export()
+    scene.client.naive._last += 5 * 10**9
+
+    class Stands(View):
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            if stands_still == "behind":
+                super().__init__(*args, **settings)
+            scene.queue.replay(timedelta(seconds=8))
+            scene.client.naive._last += 6 * 10**9
+            if stands_still == "before":
+                super().__init__(*args, **settings)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(retention, "View", Stands)
+        assert retention.purge(scene.tm, scene.queue._places, scene.queue._find()) == 0
+    assert scene.export() == ["one", "two"] * 2
 
 
 def test_exactly_once_and_keeping_do_not_go_together() -> None:

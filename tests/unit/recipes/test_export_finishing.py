@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from omidpy.cli.queues.export import _bucket_count, _while_it_gets_others
 from omidpy.errors import QueueFull
+from omidpy.fate.admin import Admin
 from omidpy.fate.client import Fate
-from omidpy.fate.operation import FateId
+from omidpy.fate.operation import FateId, Operation, Status
 from omidpy.fate.table.store import TableFateStore
 from omidpy.recipes.export_queue.delivery import runner
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
 from omidpy.recipes.export_queue.upkeep import rebucketing
+from omidpy.recipes.export_queue.upkeep.finishing import Finisher
 from omidpy.recipes.export_queue.upkeep.rebucketing import KIND, Prepare, RebucketTools
 from tests.machines.export_queues import QUEUE, TABLE, Killed, Scene
 from tests.machines.waiting import wait_for
@@ -57,6 +62,107 @@ def is_refused(scene: Scene) -> bool:
     except QueueFull:
         return True
     return False
+
+
+def closed_behind_its_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]
+) -> Operation:
+    """Let an executor stand still before it closes a queue, and an operator fail its operation.
+
+    Another executor undoes that meanwhile.
+
+    Args:
+        scene: The queue.
+        monkeypatch: For what it writes with.
+        then: What the slow one does once it has closed the queue.
+    """
+    tm, store = scene.tm, TableFateStore(scene.tm.store)
+    known = scene.queue._find()
+    slow = Fate(RebucketTools(tm), store, {KIND: 1}, clock=scene.clock)
+    handle = slow.submit(KIND, Prepare(QUEUE, known.made, known.number, 3, first_table=TABLE))
+    replace = tm.session.control.replace
+    stood: list[bool] = []
+
+    def stands_still(row: bytes, expected: bytes | None, value: bytes) -> bool:
+        if row != scene.queue._places.row() or b"successor" not in value or stood:
+            return replace(row, expected, value)
+        stood.append(True)
+        scene.clock.advance(60)
+        other = Fate(RebucketTools(tm), TableFateStore(tm.store), {KIND: 1}, clock=scene.clock)
+        admin = Admin(other.store, wait_s=60, clock=scene.clock, sleep=scene.clock.advance)
+        admin._judge.dead = frozenset  # type: ignore[method-assign,assignment] # no live one
+        other._executor._judge.dead = frozenset  # type: ignore[method-assign,assignment] # ditto
+        admin.fail(handle.id)
+        other.run_pending()
+        other.close()
+        assert scene.queue._find().successor is None
+        is_written = replace(row, expected, value)
+        then()
+        return is_written
+
+    monkeypatch.setattr(tm.session.control, "replace", stands_still)
+    try:
+        slow.run_pending()
+    except Killed:
+        pass
+    finally:
+        monkeypatch.undo()
+        slow.close()
+    assert stood
+    found = store.read(handle.id)
+    assert found is not None
+    return found
+
+
+def test_who_closes_a_queue_behind_the_end_of_his_operation_opens_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The undo found nothing to undo, and nobody else would ever take that back."""
+    scene = Scene(buckets=2)
+    found = closed_behind_its_end(scene, monkeypatch, lambda: None)
+    assert found.status is Status.FAILED
+    assert scene.queue._find().successor is None
+    assert not is_refused(scene)
+    assert [name for name in scene.tm.tables() if name.startswith(TABLE)] == [TABLE]
+
+
+@pytest.mark.parametrize("by", ["run", "look"])
+def test_a_queue_that_was_left_closed_is_opened_by_its_exporter(
+    monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Who has closed it behind the end of his operation is dead."""
+
+    def die() -> None:
+        raise Killed
+
+    scene = Scene(buckets=2)
+    closed_behind_its_end(scene, monkeypatch, die)
+    assert is_refused(scene)
+    if by == "run":
+        scene.export()
+    else:
+        with closing(Possession(scene.tm, QUEUE, wait_s=0)) as possession:
+            possession.next_end(0)
+    assert not is_refused(scene)
+
+
+def test_a_queue_whose_operation_is_under_way_is_opened_by_nobody_else() -> None:
+    """Nor where its buckets were taken over, or have taken entries."""
+    scene = Scene(buckets=2)
+    left(scene)
+    tools, made = RebucketTools(scene.tm), scene.queue._find().made
+    before = tools.read(QUEUE, made)
+    Finisher(scene.tm, scene.queue._places)._open_again(scene.queue._find())
+    rebucketing.let_go(tools, QUEUE, made, "1" * 16)
+    assert tools.read(QUEUE, made) == before
+    assert before is not None
+    raw, known = before
+    assert known.successor is not None
+    opened = msgspec.structs.replace(known.successor, is_open=True)
+    assert tools.replace(QUEUE, raw, msgspec.structs.replace(known, successor=opened))
+    rebucketing.let_go(tools, QUEUE, made, known.successor.operation)
+    assert tools.read(QUEUE, made) != before
+    assert scene.queue._find().successor == opened
 
 
 def test_a_run_for_what_is_there_goes_on_with_it() -> None:

@@ -131,6 +131,26 @@ def test_what_somebody_else_has_delivered_in_between_is_an_error(reader: Reader)
         reader.held.portions(end_ts, end_ts + 50)
 
 
+def test_a_reader_is_told_of_a_gap_though_nothing_waits_behind_it(reader: Reader) -> None:
+    """He would be sent on past it: to whoever asks where the next portion ends, nothing is there.
+
+    Who begins anew is not refused, and a portion may be asked for once more that he has taken.
+    """
+    reader.scene.add("one")
+    end_ts = reader.end(0)
+    assert reader.read(0, end_ts) == ["one"]
+    assert reader.held.next_end(end_ts) is None
+    reader.held.acknowledge(end_ts)
+    assert reader.held.next_end(end_ts) is None
+    reader.held.close()
+    reader.scene.add("two")
+    reader.scene.export()
+    reader.held = Possession(reader.scene.tm, QUEUE)
+    with pytest.raises(ExportError, match="what is between them would be missing"):
+        reader.held.next_end(end_ts)
+    assert reader.held.next_end(0) is None
+
+
 def test_a_queue_is_held_by_one(reader: Reader) -> None:
     """Of two readers one would take the other's entries; and who has lost it stops."""
     with pytest.raises(ExportError, match=r"2 buckets .* another process"):

@@ -12,9 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from omidpy.errors import ExportError, Fenced, NoSuchQueue, QueueFull, UsageError
+from omidpy.errors import (
+    ExportError,
+    Fenced,
+    NoSuchQueue,
+    QueueFull,
+    UsageError,
+    WriteConflict,
+)
 from omidpy.fate.step import Again, Step, decode_step, encode_step
-from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue import ExportQueue, Poison
 from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S, BucketRows, Successor
 from omidpy.recipes.export_queue.upkeep import handover, making
 from omidpy.recipes.export_queue.upkeep import rebucketing as rebucketing_module
@@ -41,6 +48,17 @@ def in_order(scene: Scene) -> bool:
         for key in {entry.key for entry in entries}
         for seqs in [[entry.seq for entry in entries if entry.key == key]]
     )
+
+
+def refuses(value: str) -> Callable[[Any], None]:
+    """Return what never takes entries of a value."""
+
+    def refuse(batch: Any) -> None:
+        for entry in batch:
+            if entry.value == value:
+                raise Poison(entry, "no")
+
+    return refuse
 
 
 def test_who_was_overtaken_is_not_told_that_it_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +230,100 @@ def test_dead_letters_that_are_to_be_tried_again_leave_before_the_buckets_change
     assert scene.export() == ["poison"]
     rebucketing.finish()
     assert list(scene.queue.dead_letters()) == []
+
+
+@pytest.mark.parametrize("asks", ["retry", "drop"])
+def test_dead_letters_that_are_asked_for_behind_the_last_look_stay(
+    monkeypatch: pytest.MonkeyPatch, asks: str
+) -> None:
+    """An exporter of the old buckets has one in hand: in the new ones it would come once more."""
+    scene = Scene(buckets=1)
+    scene.sink.on_batch = refuses("poison")
+    scene.add("poison", "waits")
+    assert scene.export() == []
+    scene.sink.on_batch = lambda _: None
+    rebucketing = Rebucketing(scene, 3)
+    for _ in (Prepare, Settle, Drain):
+        rebucketing.take()
+    switch, raw = rebucketing.next, rebucketing.tools.read(QUEUE, 1)
+    assert isinstance(switch, Switch)
+    assert raw is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(rebucketing_module, "waiting", lambda *_: "")
+        assert getattr(scene.queue.dead_letters(), asks)() == 1
+        assert isinstance(switch.call(rebucketing.told, rebucketing.tools), Again)
+    assert rebucketing.tools.read(QUEUE, 1) == raw
+    scene.export()
+    rebucketing.finish(scene.export)
+    assert scene.sink.values == (["poison"] if asks == "retry" else []) + ["waits"]
+    assert list(scene.queue.dead_letters()) == []
+
+
+@pytest.mark.parametrize("asks", ["retry", "drop"])
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_dead_letters_that_are_asked_for_while_they_are_moved_are_a_conflict(
+    monkeypatch: pytest.MonkeyPatch, asks: str, at_once: int
+) -> None:
+    """With who moves them, also where only what waits behind the poison is moved as yet."""
+    monkeypatch.setattr(handover, "MOVED_AT_ONCE", at_once)
+    scene = Scene(buckets=1)
+    scene.sink.on_batch = refuses("poison")
+    scene.add("poison", "waits")
+    scene.export()
+    scene.sink.on_batch = lambda _: None
+    rebucketing = Rebucketing(scene, 3)
+    for _ in (Prepare, Settle, Drain):
+        rebucketing.take()
+    move_last = handover._move_last
+    asked: list[int] = []
+
+    def slowly(*args: Any) -> int:
+        if not asked:
+            asked.append(getattr(scene.queue.dead_letters(), asks)())
+        return move_last(*args)
+
+    monkeypatch.setattr(handover, "_move_last", slowly)
+    with pytest.raises(WriteConflict):
+        rebucketing.take()
+    assert asked == [1]
+    scene.export()
+    rebucketing.finish(scene.export)
+    assert scene.sink.values == (["poison"] if asks == "retry" else []) + ["waits"]
+
+
+def test_many_dead_letters_come_along_though_their_executor_dies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In several transactions: nothing of a key is let go between them, and none is left."""
+    monkeypatch.setattr(handover, "MOVED_AT_ONCE", 2)
+    scene = Scene(buckets=2)
+    scene.sink.on_batch = refuses("poison")
+    for key in (b"a", b"b", b"c"):
+        scene.add("poison", *range(4), key=key)
+    scene.export()
+    scene.sink.on_batch = lambda _: None
+    rebucketing = Rebucketing(scene, 3)
+    for _ in (Prepare, Settle, Drain):
+        rebucketing.take()
+    move_last = handover._move_last
+
+    def dies(*args: Any) -> int:
+        monkeypatch.setattr(handover, "_move_last", lambda *_: 1 // 0)
+        return move_last(*args)
+
+    for _ in range(5):
+        monkeypatch.setattr(handover, "_move_last", dies)
+        with pytest.raises(ZeroDivisionError):
+            rebucketing.take()
+        assert scene.export() == [], "nothing of a key is due while its poison is not"
+        assert rebucketing.reason == ""
+    monkeypatch.setattr(handover, "_move_last", move_last)
+    rebucketing.finish(scene.export)
+    assert len(list(scene.queue.dead_letters())) == 15
+    assert scene.queue.dead_letters().retry() == 3
+    scene.export()
+    assert len(scene.sink.values) == 15
+    assert in_order(scene)
 
 
 def test_fences_go_on_growing() -> None:

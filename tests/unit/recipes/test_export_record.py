@@ -129,6 +129,30 @@ def test_what_is_recorded_twice_is_one_entry() -> None:
     ]
 
 
+def test_what_is_written_as_the_commit_begins_is_recorded() -> None:
+    """By whoever was registered behind the recorder, or by another one, and of two recorders."""
+    scene = recorded()
+    audit = ExportQueue.create(scene.tm, "audit", buckets=1, codec="msgpack")
+    with scene.tm.begin() as tx:
+
+        def write() -> None:
+            tx.table(ORDERS).put(b"2", {STATE: b"late"})
+            audit.record(tx, tables=[ORDERS])
+            tx.before_commit(write_again)
+
+        def write_again() -> None:
+            tx.table(ORDERS).put(b"1", {SUM: b"1"})
+            tx.table(OTHER).put(b"3", {STATE: b"later"})
+            scene.queue.record(tx, tables=[OTHER])
+
+        scene.queue.record(tx, tables=[ORDERS])
+        tx.table(ORDERS).put(b"1", {STATE: b"paid"})
+        tx.before_commit(write)
+    orders = [(b"1", ORDERS, {STATE: b"paid", SUM: b"1"}), (b"2", ORDERS, {STATE: b"late"})]
+    assert found(scene) == [*orders, (b"3", OTHER, {STATE: b"later"})]
+    assert [(one.key, one.headers["table"], one.value) for one in audit.peek()] == orders
+
+
 def test_nothing_changed_is_nothing_recorded() -> None:
     """A transaction that only read has no entry, and asks no oracle."""
     scene = recorded()

@@ -7,7 +7,7 @@ import re
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -21,7 +21,7 @@ from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, ExportError, UsageError
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.prometheus import register_export
-from omidpy.recipes.export_queue import Batch, Entry, Exporter, Retry
+from omidpy.recipes.export_queue import Batch, Entry, Exporter, Refused, Retry
 from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.sinks import (
     JsonLinesSink,
@@ -32,6 +32,7 @@ from omidpy.recipes.export_queue.sinks import (
     WebhookSink,
 )
 from omidpy.recipes.export_queue.sinks.address import sink_at
+from omidpy.recipes.export_queue.sinks.sql import Appending
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import STEPS, Scene
@@ -219,6 +220,55 @@ def test_every_entry_may_have_a_row(tmp_path: Path) -> None:
             (b"other", "y"),
             (b"other", "x"),
         ]
+
+
+def test_a_row_of_another_entry_takes_the_place_of_none(tmp_path: Path) -> None:
+    """Timestamps of two stores lie on one grid: the whole batch is refused, with what to do."""
+    sink = SqliteSink(tmp_path / "s.db", append=True)
+    sink.open()
+    sink.export(batch((b"k", "theirs", 100, 0)))
+    other_key = batch((b"a", 1, 99, 0), (b"other", "ours", 100, 0), (b"z", 2, 101, 0))
+    of_later_start = [Entry(b"k", "ours", 100, 0, 51, {})]
+    for one in (other_key, Batch(of_later_start, queue="q", bucket=3, fence=1)):
+        with pytest.raises(Refused, match="let each store have a table of its own"):
+            sink.export(one)
+    sink.export(batch((b"k", "theirs", 100, 0), (b"k", "more", 100, 1)))
+    sink.close()
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        found = connection.execute("SELECT value FROM entries ORDER BY commit_ts, ordinal")
+        assert found.fetchall() == [('"theirs"',), ('"more"',)]
+
+
+def test_a_table_of_other_types_compares_as_its_columns_do(tmp_path: Path) -> None:
+    """SQLite takes a number into a column of text, and gives text back."""
+    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+        connection.execute(
+            "CREATE TABLE entries (key TEXT, value, commit_ts TEXT, ordinal TEXT, start_ts TEXT, "
+            "UNIQUE (commit_ts, ordinal))"
+        )
+    sink = SqliteSink(tmp_path / "s.db", append=True)
+    sink.open()
+    for _ in range(2):
+        sink.export(batch((b"k", 1, 100, 0)))
+    sink.close()
+
+
+def test_a_row_that_a_reader_takes_out_meanwhile_is_added() -> None:
+    """What he took, ours or another one, is not known; what is not there is not lost."""
+    statements: list[tuple[str, int]] = []
+    appending = Appending("t", "?")
+    ours = [(b"k", None, 100 + number, b"", 50) for number in range(3)]
+
+    def insert(statement: str, rows: Sequence[Any]) -> int:
+        statements.append((statement, rows[-1][2]))
+        return len(rows) - 2 if len(rows) > 2 else len(rows)
+
+    def look(statement: str, rows: Sequence[Any]) -> list[Any]:
+        statements.append((statement, len(rows)))
+        return [(1,), None, (True,)]
+
+    appending.append(ours, insert=insert, look=look)
+    assert statements == [(appending.insert, 102), (appending.look, 3), (appending.insert, 101)]
 
 
 @pytest.mark.parametrize("where", ["jsonl:out", "table:t", "kafka://k:1/t", "https://x/y"])

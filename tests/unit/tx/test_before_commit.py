@@ -160,6 +160,39 @@ def test_an_undone_savepoint_takes_a_callback_back(client: Client) -> None:
     assert called == ["kept before", "kept within"]
 
 
+def test_the_last_ones_are_called_behind_all_others(client: Client) -> None:
+    """Also behind those that others register; an undone savepoint takes one back."""
+    called: list[str] = []
+
+    def undone(tx: Transaction) -> None:
+        with tx.savepoint():
+            tx.before_commit_last(lambda: called.append("undone"))
+            raise ZeroDivisionError
+
+    def register() -> None:
+        called.append("first")
+        tx.before_commit_last(lambda: called.append("last of all"))
+        tx.before_commit(lambda: called.append("second"))
+
+    with client.tm.begin() as tx:
+        with tx.savepoint():
+            tx.before_commit_last(lambda: called.append("last"))
+        with suppress(ZeroDivisionError):
+            undone(tx)
+        tx.before_commit(register)
+    assert called == ["first", "second", "last", "last of all"]
+
+
+def test_a_last_one_registers_no_other_one(client: Client) -> None:
+    """It would no longer be the last, and what it tells of would not be all."""
+    tx = client.tm.begin()
+    put(tx)
+    tx.before_commit_last(lambda: tx.before_commit(lambda: None))
+    with pytest.raises(UsageError, match="registers no other one"):
+        tx.commit()
+    assert client.read() == {}
+
+
 # -- blocks and savepoints that are left wrongly ---------------------------------------------------
 
 

@@ -93,7 +93,7 @@ class Possession:
             )
         self._table = table_name(queue_id, self._definition.number)
         self._crew = Crew(tm, self._places, self._definition, lease_s=lease_s)
-        self._finisher = Finisher(tm)
+        self._finisher = Finisher(tm, self._places)
         try:
             self._take(1.5 * lease_s if wait_s is None else wait_s)
             self._refuse_dead_letters()
@@ -122,8 +122,12 @@ class Possession:
         Args:
             start_ts: Where the last one ended.
             max_entries: So many it holds at most, unless one transaction has more.
+
+        Raises:
+            ExportError: another reader has delivered some of what is behind `start_ts`.
         """
         self._check()
+        self._refuse_gap(start_ts)
         view = View(self._tm, self._table)
         count, first_ts = 0, None
         for commit_ts in heapq.merge(
@@ -144,16 +148,10 @@ class Possession:
             ExportError: another reader has delivered some of it meanwhile.
         """
         self._check()
+        self._refuse_gap(start_ts)
         found = []
         for lease in self._leases():
             state = lease.state
-            if 0 < start_ts < state.cursor_ts:
-                raise ExportError(
-                    f"bucket {lease.bucket} of the queue {self._places.queue_id!r} was delivered "
-                    f"up to {state.cursor_ts} by somebody else, and this reader has come to "
-                    f"{start_ts}: what is between them would be missing; begin anew, with a "
-                    "checkpoint of its own"
-                )
             found.append(
                 Portion(
                     self._places.queue_id,
@@ -228,6 +226,21 @@ class Possession:
                     f"the queue {self._places.queue_id!r} has dead letters, behind which entries "
                     "of their keys wait; deliver them with `omidpy export once`, or give them up "
                     "with `omidpy export dlq drop`"
+                )
+
+    def _refuse_gap(self, start_ts: int) -> None:
+        """Refuse a reader who has come less far than a bucket: he would miss what is between.
+
+        Also where nothing waits any more, or he would be sent on past it.
+        """
+        for lease in self._leases():
+            cursor_ts = lease.state.cursor_ts
+            if 0 < start_ts < cursor_ts:
+                raise ExportError(
+                    f"bucket {lease.bucket} of the queue {self._places.queue_id!r} was delivered "
+                    f"up to {cursor_ts} by somebody else, and this reader has come to {start_ts}: "
+                    "what is between them would be missing; begin anew, with a checkpoint of its "
+                    "own"
                 )
 
     def _leases(self) -> list[BucketLease]:

@@ -238,7 +238,8 @@ class QueueWriter:
             for table, row, columns in list(row_changes(recorded.changes(), names)):
                 self.add(row, columns, headers={"table": table})
 
-        recorded.before_commit(add)
+        # Behind all others that write as the commit begins: what they write is recorded, too.
+        recorded.before_commit_last(add)
         queues[self._table.name] = names
         # Who records again behind an undone savepoint must find that none does.
         recorded.when_undone(lambda: queues.pop(self._table.name, None))

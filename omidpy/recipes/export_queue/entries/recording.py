@@ -35,8 +35,8 @@ CODEC: Final = "msgpack"
 class Recordable(Protocol):
     """A transaction, as one sees it who records it."""
 
-    def before_commit(self, callback: Callable[[], object]) -> None:
-        """Call `callback` at the beginning of the commit."""
+    def before_commit_last(self, callback: Callable[[], object]) -> None:
+        """Call `callback` at the beginning of the commit, behind all others that write then."""
         ...
 
     def when_undone(self, callback: Callable[[], object]) -> None:
@@ -90,7 +90,7 @@ def check_recordable(writer: object, codec: str) -> Any:
         raise UsageError(
             f"the queue holds {codec}, and rows and values are bytes; make one with codec={CODEC!r}"
         )
-    if not hasattr(writer, "before_commit"):
+    if not hasattr(writer, "before_commit_last"):
         raise UsageError(
             f"{writer!r} cannot be recorded: record its transaction, where that is begun"
         )

@@ -17,6 +17,7 @@ so keeps the row of its mark locked, is ended by the server after a while, unles
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from omidpy.base.installation import install_hint
@@ -24,8 +25,8 @@ from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
 from omidpy.recipes.export_queue.sinks.pool import Pool
 from omidpy.recipes.export_queue.sinks.sql import (
+    Appending,
     checked_name,
-    insert,
     made_of,
     newest,
     row,
@@ -34,7 +35,7 @@ from omidpy.recipes.export_queue.sinks.sql import (
 from omidpy.recipes.export_queue.sinks.sql_marks import Marks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from omidpy.recipes.export_queue.exporter import Batch
     from omidpy.recipes.export_queue.marks import Mark, Share
@@ -83,7 +84,8 @@ class PostgresqlSink(ExactExporter):
             table: Letters, digits and `_`, perhaps behind a schema and a dot.
             value: What the column `value` is in a table that is made: `jsonb`, `json`, `text` or
                 `bytea`.  An entry whose value is None leaves NULL, and its `seq`.
-            append: Every entry has a row, exactly once, and none is replaced.
+            append: Every entry has a row, exactly once, and none is replaced.  Such a table is for
+                the queues of one store.
 
         Raises:
             UsageError: the name is none that may go into a statement.
@@ -106,7 +108,8 @@ class PostgresqlSink(ExactExporter):
         self._make = made_of(
             self._table, key=BYTES, value=f"value {value}", number="bigint", appends=append
         )
-        self._statement = insert(self._table, "%s") if append else upsert(self._table, "%s")
+        self._upsert = upsert(self._table, "%s")
+        self._appending = Appending(self._table, "%s")
         self._marks = Marks(self._table, "%s")
         self._value = value
         self._pool = self._new_pool()
@@ -141,14 +144,22 @@ class PostgresqlSink(ExactExporter):
 
         def write(cursor: Any) -> None:
             self._marks.advance(cursor, share, mark)
-            cursor.executemany(self._statement, rows)
+            self._write(cursor, rows)
 
         self._run(write)
 
     def export(self, batch: Batch) -> None:
         """Write a batch, whole."""
         rows = self._rows(batch)
-        self._run(lambda cursor: cursor.executemany(self._statement, rows))
+        self._run(lambda cursor: self._write(cursor, rows))
+
+    def _write(self, cursor: Any, rows: list[tuple[Any, ...]]) -> None:
+        if self._appends:
+            self._appending.append(
+                rows, insert=partial(_inserted, cursor), look=partial(_found, cursor)
+            )
+        else:
+            cursor.executemany(self._upsert, rows)
 
     def _rows(self, batch: Batch) -> list[tuple[Any, ...]]:
         entries = batch if self._appends else newest(batch)
@@ -197,7 +208,10 @@ class PostgresqlSink(ExactExporter):
         if wrong:
             raise ConfigError(f"{self._name} has {', '.join(wrong)}; it needs {self._make}")
         # The server judges the rest: the unique key, and what this user may do.
-        connection.execute(f"EXPLAIN {self._statement}", (b"", None, 2**62, b"", 2**62))
+        statement = self._appending.insert if self._appends else self._upsert
+        connection.execute(f"EXPLAIN {statement}", (b"", None, 2**62, b"", 2**62))
+        if self._appends:
+            connection.execute(f"EXPLAIN {self._appending.look}", (2**62, b"", 2**62, b""))
         self._prepare_marks(connection)
         return columns["value"]
 
@@ -243,6 +257,23 @@ class PostgresqlSink(ExactExporter):
                 f"{self._value}; let it be bytea"
             )
         return key, value, *rest
+
+
+def _inserted(cursor: Any, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Run a statement for each of some rows; return how many it has added."""
+    cursor.executemany(statement, rows)
+    return int(cursor.rowcount)
+
+
+def _found(
+    cursor: Any, statement: str, rows: Sequence[tuple[Any, ...]]
+) -> list[tuple[Any, ...] | None]:
+    """Run a query for each of some rows, together; return what each finds."""
+    cursor.executemany(statement, rows, returning=True)
+    found = [cursor.fetchone()]
+    while cursor.nextset():
+        found.append(cursor.fetchone())
+    return found
 
 
 def _psycopg() -> Any:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 from omidpy.base.within import within
 from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
 from omidpy.recipes.export_queue.sinks.sql import (
+    Appending,
     checked_name,
-    insert,
     made_of,
     newest,
     row,
@@ -49,14 +49,16 @@ class SqliteSink(ExactExporter):
             file: Where.
             table: Letters, digits and `_`.  A value is text (JSON), or a blob where the queue's
                 codec gives bytes; an entry whose value is None leaves NULL, and its `seq`.
-            append: Every entry has a row, exactly once, and none is replaced.
+            append: Every entry has a row, exactly once, and none is replaced.  Such a table is for
+                the queues of one store.
         """
         self._table = checked_name(table)
         self._file = Path(file)
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._appends = append
-        self._statement = insert(table, "?") if append else upsert(table, "?")
+        self._upsert = upsert(table, "?")
+        self._appending = Appending(table, "?")
         self._marks = Marks(table, "?")
 
     def open(self) -> None:
@@ -100,8 +102,16 @@ class SqliteSink(ExactExporter):
             connection.close()
 
     def _write(self, connection: sqlite3.Connection, batch: Batch) -> None:
-        entries = batch if self._appends else newest(batch)
-        connection.executemany(self._statement, [row(entry) for entry in entries])
+        if not self._appends:
+            connection.executemany(self._upsert, [row(entry) for entry in newest(batch)])
+            return
+        self._appending.append(
+            [row(entry) for entry in batch],
+            insert=lambda statement, rows: connection.executemany(statement, rows).rowcount,
+            look=lambda statement, rows: [
+                connection.execute(statement, one).fetchone() for one in rows
+            ],
+        )
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what `work` returns, done in one transaction."""

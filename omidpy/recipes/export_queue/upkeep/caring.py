@@ -25,7 +25,7 @@ class Care:
         self._places = places
         self._find = find
         self._purger = Purger(tm, places)
-        self._finisher = Finisher(tm)
+        self._finisher = Finisher(tm, places)
 
     def look(self, definition: Definition) -> None:
         """Do what is due."""

@@ -6,6 +6,7 @@ next executor of the same step, and then finds less to do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -27,6 +28,7 @@ from omidpy.recipes.export_queue.entries.view import View
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.entries.dead import Grave
+    from omidpy.tx.table import TransactionalTable
 
 MOVED_AT_ONCE: Final = 500
 
@@ -59,22 +61,60 @@ def waiting(tm: TransactionManager, queue_id: str, known: Definition) -> str:
     )
 
 
-def move_dead(tm: TransactionManager, queue_id: str, known: Definition, to: Successor) -> None:
-    """Move dead letters into the new table, each to the bucket that its key has there."""
+def move_dead(tm: TransactionManager, queue_id: str, known: Definition, to: Successor) -> bool:
+    """Move dead letters into the new table, each to the bucket that its key has there.
+
+    Returns:
+        Whether some are to be delivered first, by whoever has their old bucket: they stay there.
+    """
     old, new = table_name(queue_id, known.number), table_name(queue_id, to.number)
     view = View(tm, old)
-    graves = [
-        (bucket, grave) for bucket in range(known.buckets) for grave in graves_of(view, bucket)
-    ]
-    for at in range(0, len(graves), MOVED_AT_ONCE):
-        some = graves[at : at + MOVED_AT_ONCE]
-        with tm.begin() as tx:
-            source, target = tx.table(old), tx.table(new)
-            cells = dict(source.rows([grave.found.row for _, grave in some], columns=[COLUMN]))
-            for bucket, grave in some:
-                if (data := cells.get(grave.found.row)) is not None:
-                    target.put(_row_among(to.buckets, bucket, grave), data)
-                    source.delete(grave.found.row, [COLUMN])
+    filled = [bucket for bucket in range(known.buckets) if len(graves_of(view, bucket))]
+    for bucket in filled:
+        count = MOVED_AT_ONCE
+        while count == MOVED_AT_ONCE:
+            with tm.begin() as tx:
+                # Seen behind the beginning of the transaction: whoever asks meanwhile for another
+                # try of what is moved here, or gives it up, has a conflict with it.
+                graves = graves_of(View(tm, old), bucket)
+                if graves.due():
+                    return True
+                count = _move_last(list(graves), tx.table(old), tx.table(new), bucket, to.buckets)
+    return False
+
+
+def _move_last(
+    graves: Sequence[Grave],
+    source: TransactionalTable,
+    target: TransactionalTable,
+    bucket: int,
+    buckets: int,
+) -> int:
+    """Move the last graves of a bucket, of which none is due; return how many that are.
+
+    The last ones first: what is left of a key still waits behind the same poison.
+    """
+    some = graves[-MOVED_AT_ONCE:]
+    before: dict[bytes, Grave] = {}
+    for grave in graves:
+        if grave.key is not None and grave.note.parks:
+            before.setdefault(grave.key, grave)
+    keys = {grave.key for grave in some if grave.key in before}
+    stay = {before[key].found.row for key in keys if key is not None}.difference(
+        grave.found.row for grave in some
+    )
+    rows = [*(grave.found.row for grave in some), *stay]
+    cells = dict(source.rows(rows, columns=[COLUMN]))
+    if len(cells) < len(rows):
+        return MOVED_AT_ONCE  # set aside since the transaction began: the next one sees it
+    for grave in some:
+        target.put(_row_among(buckets, bucket, grave), cells[grave.found.row])
+        source.delete(grave.found.row, [COLUMN])
+    for row in stay:
+        # It stays as it is.  But who asks for another try of it, or gives it up, lets go what is
+        # moved here, which is a conflict, too.
+        source.put(row, cells[row])
+    return len(some)
 
 
 def _row_among(buckets: int, old_bucket: int, grave: Grave) -> bytes:

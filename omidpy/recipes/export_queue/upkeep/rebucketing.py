@@ -47,13 +47,14 @@ from omidpy.errors import (
     NoSuchQueue,
     NoSuchTable,
     OracleError,
+    ReservationLost,
     StorageError,
     TableExists,
     TransactionAborted,
 )
 from omidpy.facts.control import encode_document
 from omidpy.fate.client import Fate, OperationHandle
-from omidpy.fate.operation import parse_id
+from omidpy.fate.operation import Status, parse_id
 from omidpy.fate.step import Defer, Done, Retry, Step, StepContext, step
 from omidpy.fate.table.store import TableFateStore
 from omidpy.recipes.export_queue.entries.state import (
@@ -233,6 +234,7 @@ class Prepare(_RebucketStep):
             new = msgspec.structs.replace(known, successor=successor, last=number)
             if not env.replace(self.queue_id, raw, new):
                 return self.again()
+        self._confirm(tx, env)
         with contextlib.suppress(TableExists):
             making.make_table(env.tm, self.queue_id, successor.number, successor.buckets)
         # Who was paused here may have made a table that is not named: it was undone, all was
@@ -243,6 +245,23 @@ class Prepare(_RebucketStep):
             env.remove_table(self.queue_id, successor.number)
             return Done(DROPPED if found is None else REPLACED)
         return Settle(self.queue_id, self.made, self.old, self.first_table)
+
+    def _confirm(self, tx: StepContext, env: RebucketTools) -> None:
+        """See that the operation is ours still, once the definition names its buckets.
+
+        Who was paused before he wrote that may have written it behind the undo, or the end, of his
+        operation: then nobody else would ever take it back.
+
+        Raises:
+            ReservationLost: it is not, and what nobody else takes back is undone.
+        """
+        try:
+            tx.confirm()
+        except ReservationLost:
+            found = TableFateStore(env.tm.store).read(parse_id(tx.id))
+            if found is None or found.is_finished or found.status is Status.FAILED_IN_PROGRESS:
+                let_go(env, self.queue_id, self.made, tx.id)
+            raise
 
     def undo(self, tx: StepContext, env: Any) -> None:
         """Open the old table again, and remove the new one, where this operation has made it."""
@@ -276,6 +295,23 @@ class Prepare(_RebucketStep):
         if known.number == number:
             return True  # another executor of this operation has come further
         return known.successor is not None and known.successor.number == number
+
+
+def let_go(env: RebucketTools, queue_id: str, made: int, operation: str) -> None:
+    """Open a queue for adders again that an operation has closed which is not under way (X8).
+
+    Buckets that have taken entries, or that another operation has taken over, stay.
+    """
+    while (found := env.read(queue_id, made)) is not None:
+        raw, known = found
+        new = known.successor
+        if new is None or new.is_open or new.operation != operation:
+            return
+        # First the definition: the number is given to nobody any more, whereas now another
+        # operation may take it over at any moment, and fill its table.
+        if env.replace(queue_id, raw, msgspec.structs.replace(known, successor=None)):
+            env.remove_table(queue_id, new.number)
+            return
 
 
 @step(version=2, namespace="export_rebucket", retry=_WEATHER)
@@ -344,7 +380,10 @@ class Switch(_QueueStep):
             if waiting(env.tm, self.queue_id, known):
                 reached("export.waits_again", "X7")
                 return self.again()  # dead letters were asked to be tried again
-            move_dead(env.tm, self.queue_id, known, known.successor)
+            # Behind that look dead letters may be asked for again, and an exporter of the old
+            # buckets may have one in hand.
+            if move_dead(env.tm, self.queue_id, known, known.successor):
+                return self.again()
             begin_epochs(env.tm, self.queue_id, known, known.successor)
             new = msgspec.structs.replace(
                 known,

@@ -51,12 +51,14 @@ def purge(tm: TransactionManager, places: Places, definition: Definition) -> int
     """Remove what was delivered more than `keep_s` ago; return how many entries that were."""
     assert definition.keep_s is not None, "only what keeps is purged"
     table = table_name(places.queue_id, definition.number)
-    states = BucketRows(tm.session.control, places, definition).read()
+    # First what says how old an entry must be, then the states: a replay that these do not show
+    # yet begins later, and reaches back no further than to what is kept then.
     view = View(tm, table)
     try:
         kept_from = _timestamp(tm, view.start_ts, timedelta(seconds=definition.keep_s))
     except SnapshotTooOld:
         return 0  # it is not known yet which counted timestamp is as old
+    states = BucketRows(tm.session.control, places, definition).read()
     count = 0
     in_store = tm.session.catalog.full_name(table)
     for raw in states:
