@@ -72,7 +72,7 @@ from omidpy.base.tables import (
     weakness,
 )
 from omidpy.errors import NoSuchTable, StorageError, UsageError
-from omidpy.facts.catalog import CONFLICT_LEVELS
+from omidpy.facts.catalog import CONFLICT_LEVELS, is_closed
 from omidpy.facts.control import ControlTable
 from omidpy.facts.makers import Makers
 from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
@@ -282,7 +282,12 @@ def _chosen_level(schema: TableSchema, asked: str | None) -> tuple[str | None, s
 
 
 def adopt(
-    store: Store, plan: AdoptionPlan, commit_table: str, *, oracle: Oracle | None = None
+    store: Store,
+    plan: AdoptionPlan,
+    commit_table: str,
+    *,
+    oracle: Oracle | None = None,
+    reopens: bool = False,
 ) -> Counter[bytes]:
     """Carry out a plan; the table's attribute comes last: without it nothing is ours.
 
@@ -292,6 +297,8 @@ def adopt(
         commit_table: Whose transactions it shall have.
         oracle: Sets the fence that a change of the level takes; may be left out if it does not
             change.
+        reopens: Whether transactions may write a table of ours again that somebody has closed to
+            remove it (`omidpy/facts/removal.py`).
 
     Returns:
         By family, how many cells of plain data got shadow cells.
@@ -323,8 +330,10 @@ def adopt(
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
     makers = Makers(store)
     is_ghost = makers.is_ghost(before) or makers.is_unclear(before)
-    # What was claimed of an earlier table of this name says nothing of one that becomes ours.
-    becomes = new_incarnation() if is_ghost or not plan.owned else which
+    # What was claimed of an earlier table of this name says nothing of one that becomes ours.  And
+    # who was about to remove this one, and stands still, shall not remove it when it goes on.
+    is_new = is_ghost or not plan.owned or (reopens and is_closed(store, before))
+    becomes = new_incarnation() if is_new else which
     attributes: dict[str, str | None] = {
         CONFLICT_LEVEL_ATTRIBUTE: plan.conflict_level,
         COMMIT_TABLE_ATTRIBUTE: commit_table,
@@ -352,7 +361,7 @@ def adopt(
         seen = changing
         attributes[LEVEL_CHANGE_ATTRIBUTE] = None
     set_attributes(store, plan.table, which, attributes, seen=seen)
-    if is_ghost or not plan.owned:
+    if is_new:
         sight_first(store, check_incarnation(store, plan.table, becomes))
     control = ControlTable(store)
     word = said_of(before, read_ignored(control))
