@@ -42,6 +42,7 @@ from omidpy.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,
     ConfigError,
+    NoSuchTable,
     OmidError,
     UsageError,
 )
@@ -706,14 +707,34 @@ class TransactionManager(Alone):
     def drop_table(self, name: str) -> None:
         """Remove a table with everything in it.
 
-        A transaction that wrote it may still commit what it wrote elsewhere.
+        Transactions that are running and wrote it abort.  So that none is told committed of which a
+        part is gone, the table is closed first, then a fence is set, and then it is removed.  While
+        it is closed, a transaction that may write and begins to use it gets `ConfigError`.  Killed
+        half-way, this leaves it closed: the same call goes on, and the error tells how to open it
+        again.
 
         Raises:
-            NoSuchTable: there is none of this name.
+            NoSuchTable: there is none of this name, or it was removed by somebody else.
             NotTransactional: it is not ours to remove.
+            OracleError: no fence could be set; the table is there, as it was.
+            StorageUnavailable: it may be gone, or closed: call again.
+
+        Cost: 6 RPCs, 1 oracle round trip.
         """
+        from omidpy.facts.removal import remove_table  # noqa: PLC0415 - few remove tables
+
         self._check_usable()
-        self.session.catalog.drop(name, self.oracle)
+        catalog = self.session.catalog
+        schema = catalog.to_remove(name)
+        try:
+            is_gone = remove_table(self.store, self.oracle, schema)
+        finally:
+            catalog.forget(schema.name)
+        if not is_gone:
+            raise NoSuchTable(
+                f"table {schema.name!r} was removed or adopted by somebody else, and what has its "
+                "name now was left as it is; drop it, too, if it is to go"
+            )
 
     def delete_table(self, name: str, disable: bool = False) -> None:  # noqa: FBT001, FBT002 - happybase's signature
         """Remove a table: happybase's name for `drop_table`.

@@ -73,11 +73,11 @@ from omidpy.base.tables import (
     weakness,
 )
 from omidpy.errors import NoSuchTable, StorageError, UsageError
-from omidpy.facts.catalog import CONFLICT_LEVELS
+from omidpy.facts.catalog import CONFLICT_LEVELS, is_closed
 from omidpy.facts.control import ControlTable
 from omidpy.facts.makers import Makers
 from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
-from omidpy.facts.sightings import NO_DOUBT, sight_adopted, state_of
+from omidpy.facts.sightings import NO_DOUBT, doubt_about, sight_adopted, state_of
 from omidpy.model import TableSchema
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
@@ -300,6 +300,7 @@ def adopt(
     *,
     oracle: Oracle | None = None,
     doubtful: int = NO_DOUBT,
+    reopens: bool = False,
 ) -> Counter[bytes]:
     """Carry out a plan; the table's attribute comes last: without it nothing is ours.
 
@@ -312,6 +313,8 @@ def adopt(
         doubtful: Versions at or below it that have no proof may be what is left of committed data,
             so that they stay (`facts/sightings.py`), where single tables are restored; a person who
             adopts has said that they may go.
+        reopens: Whether transactions may write a table of ours again that somebody has closed to
+            remove it (`omidpy/facts/removal.py`).
 
     Returns:
         By family, how many cells of plain data got shadow cells.
@@ -343,8 +346,10 @@ def adopt(
         store.set_family_attributes(plan.table, family, {OMID_ENABLED: "true"})
     makers = Makers(store)
     is_ghost = makers.is_ghost(before) or makers.is_unclear(before)
-    # What was claimed of an earlier table of this name says nothing of one that becomes ours.
-    becomes = new_incarnation() if is_ghost or not plan.owned else which
+    # What was claimed of an earlier table of this name says nothing of one that becomes ours.  And
+    # who was about to remove this one, and stands still, shall not remove it when it goes on.
+    is_new = is_ghost or not plan.owned or (reopens and is_closed(store, before))
+    becomes = new_incarnation() if is_new else which
     attributes: dict[str, str | None] = {
         CONFLICT_LEVEL_ATTRIBUTE: plan.conflict_level,
         COMMIT_TABLE_ATTRIBUTE: commit_table,
@@ -373,6 +378,8 @@ def adopt(
         attributes[LEVEL_CHANGE_ATTRIBUTE] = None
     if plan.state is not None and becomes != which:
         # Before it is ours: who finds that, finds also what is in doubt about it.
+        if plan.owned and not is_ghost:
+            doubtful = max(doubtful, doubt_about(store, plan.table, which))
         sight_adopted(store, plan.table, becomes, state=plan.state, doubtful=doubtful)
     set_attributes(store, plan.table, which, attributes, seen=seen)
     control = ControlTable(store)

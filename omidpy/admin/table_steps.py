@@ -1,15 +1,17 @@
 """In which steps is a transactional table made, dropped or emptied?
 
-    create      plan ------------> fence -> forget -> make
-    drop        plan -> remove --> fence -> forget
-    truncate    plan -> remove --> fence -> forget -> make
+    create      plan ---------------------> fence -> forget -> make
+    drop        plan -> close -> remove --> fence -> forget
+    truncate    plan -> close -> remove --> fence -> forget -> make
 
-Removing is the pivot: from there on an operation only rolls forward.
+Removing is the pivot: from there on an operation only rolls forward.  Closing is undone before it.
 
-The fence is set while there is no table of the name.  A transaction that wrote the removed one, and
-would be told that it has committed what is gone, began before it and aborts; one that begins after
-it can write the next table alone (I8).  A fence before the removal would miss those that begin and
-write in between.
+A table is closed, and a fence set behind that, before it is removed (`facts/removal.py`).  A
+transaction that wrote it, and would be told that it has committed what is gone, began before that
+fence and aborts, and none begins to write it in between.  So an executor that stands still between
+its fence and the making of a table, for however long, makes one in which no half-written
+transaction can end (I8).  The fence behind the removal, while there is no table of the name, is for
+those that somebody else has removed, and for clients that know of nothing that is closed.
 
 What is removed is the incarnation that was asked for, and no other (`Store.drop_table`).  So who
 was stopped before the removal, and goes on when all of it is long done and another table has the
@@ -40,6 +42,8 @@ from typing import Any, Final, NamedTuple
 from omidpy.base.cells import table_id
 from omidpy.base.reach import reached
 from omidpy.base.tables import (
+    CHANGING,
+    CONFLICT_LEVEL_ATTRIBUTE,
     INCARNATION_ATTRIBUTE,
     incarnation,
     new_incarnation,
@@ -52,10 +56,12 @@ from omidpy.errors import (
     OracleError,
     StorageUnavailable,
     TableExists,
+    UsageError,
 )
 from omidpy.facts.catalog import check_ours
 from omidpy.facts.control import ControlTable
 from omidpy.facts.makers import Makers, ghost_text
+from omidpy.facts.removal import close, remove_closed, remove_table, reopen
 from omidpy.facts.sightings import sight_first
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate.locks import Locks
@@ -178,7 +184,7 @@ class PlanRemoval(TableStep):
                 "which was left as it is; ask again if that one is to go, too"
             )
         renewal = _renewal(tools, schema, self.successor) if self.successor else None
-        return Remove(self.table, which, renewal)
+        return Close(self.table, which, renewal, new_incarnation())
 
 
 @step(version=1, name="PlanRemoval", namespace=NAMESPACE, retry=PATIENT)
@@ -192,7 +198,7 @@ class PlanRemovalByName(TableStep):
         """Look, and give it an incarnation if it has none."""
         schema = named(tools.store, self.table)
         renewal = _renewal(tools, schema, new_incarnation()) if self.is_truncation else None
-        return Remove(self.table, incarnation(schema), renewal)
+        return Close(self.table, incarnation(schema), renewal, new_incarnation())
 
 
 def named(store: Store, table: str) -> TableSchema:
@@ -224,6 +230,12 @@ def there(store: Store, table: str) -> TableSchema:
 
 
 def _renewal(tools: TableTools, schema: TableSchema, successor: str) -> Renewal:
+    if schema.attributes.get(CONFLICT_LEVEL_ATTRIBUTE) == CHANGING:
+        raise UsageError(
+            f"the conflict level of table {schema.name!r} is being changed, so that nobody knows "
+            "what the empty one shall have; if that was interrupted, run `omidpy table adopt "
+            f"{schema.name} --conflict-level cell|row --apply` again, and then empty it"
+        )
     attributes = {**schema.attributes, INCARNATION_ATTRIBUTE: successor}
     families = [FamilySchema(one.name, dict(one.attributes)) for one in schema.families]
     starts = tuple(region.start for region in tools.store.regions(schema.name) if region.start)
@@ -233,9 +245,33 @@ def _renewal(tools: TableTools, schema: TableSchema, successor: str) -> Renewal:
 # -- what is done ----------------------------------------------------------------------------------
 
 
-@step(version=1, namespace=NAMESPACE, pivot=True, retry=PATIENT)
+@step(version=1, namespace=NAMESPACE, retry=PATIENT)
+class Close(TableStep):
+    """Lets no transaction begin to write one incarnation of a table, and aborts those that did."""
+
+    table: str
+    incarnation: str
+    renewal: Renewal | None
+    mark: str
+    """Of this operation, beside those of others who remove it (`facts/removal.py`)."""
+
+    def do(self, tools: TableTools) -> Answer:
+        """Close it, and set a fence behind that; one that is gone is closed for nobody."""
+        close(tools.store, _named(self.table, self.incarnation), self.mark)
+        tools.oracle.fence(table_id(self.table))
+        return Remove(self.table, self.incarnation, self.renewal)
+
+    def undo(self, tx: StepContext, env: Any) -> None:
+        """Open it again, unless others remove it, too."""
+        del tx
+        if (tools := tools_of(env)) is None:
+            raise FateError(f"no store is here in which {self.table!r} can be opened again")
+        reopen(tools.store, _named(self.table, self.incarnation), self.mark)
+
+
+@step(version=2, namespace=NAMESPACE, pivot=True, retry=PATIENT)
 class Remove(TableStep):
-    """Removes one incarnation of a table."""
+    """Removes one incarnation of a table, which is closed."""
 
     table: str
     incarnation: str
@@ -244,12 +280,37 @@ class Remove(TableStep):
     def do(self, tools: TableTools) -> Answer:
         """Remove it, unless it is gone."""
         with contextlib.suppress(NoSuchTable):
-            schema = tools.store.schema(self.table)
-            if incarnation(schema) == self.incarnation:
-                # Else an operation that is about to say that it has made it would make it again.
-                Makers(tools.store).settle(schema)
-            tools.store.drop_table(self.table, only={INCARNATION_ATTRIBUTE: self.incarnation})
+            _settle(tools, self.table, self.incarnation)
+            remove_closed(tools.store, _named(self.table, self.incarnation))
         return Fence(self.table, self.renewal)
+
+
+@step(version=1, name="Remove", namespace=NAMESPACE, pivot=True, retry=PATIENT)
+class RemoveOpen(TableStep):
+    """What earlier versions planned: to remove a table that was not closed before."""
+
+    table: str
+    incarnation: str
+    renewal: Renewal | None
+
+    def do(self, tools: TableTools) -> Answer:
+        """Close it first, and remove it, unless it is gone."""
+        with contextlib.suppress(NoSuchTable):
+            _settle(tools, self.table, self.incarnation)
+            remove_table(tools.store, tools.oracle, _named(self.table, self.incarnation))
+        return Fence(self.table, self.renewal)
+
+
+def _named(table: str, which: str) -> TableSchema:
+    """Return what tells an incarnation from any other table; nothing else is said of it."""
+    return TableSchema(table, (), {INCARNATION_ATTRIBUTE: which})
+
+
+def _settle(tools: TableTools, table: str, which: str) -> None:
+    schema = tools.store.schema(table)
+    if incarnation(schema) == which:
+        # Else an operation that is about to say that it has made it would make it again.
+        Makers(tools.store).settle(schema)
 
 
 @step(version=1, namespace=NAMESPACE, retry=PATIENT)

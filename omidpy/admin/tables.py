@@ -30,7 +30,7 @@ from omidpy.admin.table_steps import PlanCreation, PlanRemoval, Renewal, TableTo
 from omidpy.base.schema.table_settings import settings_by_name
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
 from omidpy.base.words.arguments import check_table_name
-from omidpy.errors import CorruptCell, NoSuchTable, OperationFailed
+from omidpy.errors import CorruptCell, NoSuchTable, OperationFailed, UsageError
 from omidpy.facts.catalog import NewTable
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.locks import Locks
@@ -39,6 +39,7 @@ from omidpy.fate.step import Step, UnknownStep, decode_step
 from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
+from omidpy.storage.base import Store
 
 CREATE: Final = "TABLE_CREATE"
 DROP: Final = "TABLE_DROP"
@@ -124,6 +125,19 @@ def _changes_of(operations: FateStore, table: str) -> list[tuple[Operation, tupl
         if not one.is_finished and one.name in TABLE_KINDS and key[1:2] == (table,):
             found.append((one, key))
     return found
+
+
+def check_unchanged(store: Store, table: str) -> None:
+    """Refuse to keep a table that an operation is about to drop or to empty.
+
+    Raises:
+        UsageError: one is under way, which ends first, or is cancelled.
+    """
+    if live := [one for one, _ in _changes_of(TableFateStore(store), table)]:
+        raise UsageError(
+            f"the operation {live[0].id} ({live[0].name}) changes table {table!r}: let it end, or "
+            f"stop it with `omidpy fate cancel {live[0].id}`"
+        )
 
 
 def _made_by(live: Iterable[tuple[Operation, object]]) -> tuple[str, ...]:

@@ -10,11 +10,9 @@ level.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from omidpy.base.cells import table_id
 from omidpy.base.clock import Clock
 from omidpy.base.schema.family_options import family_attributes
 from omidpy.base.schema.phoenix import index_objection, indexes, may_have_indexes, misadoption
@@ -23,7 +21,6 @@ from omidpy.base.tables import (
     CHANGING,
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
-    CONTROL_TABLE,
     INCARNATION_ATTRIBUTE,
     KEYS_TABLE,
     OMID_ENABLED,
@@ -37,20 +34,16 @@ from omidpy.errors import (
     ConfigError,
     NoSuchTable,
     NotTransactional,
-    OmidError,
     TableExists,
     UsageError,
 )
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.facts.control import transactional_schemas
+from omidpy.facts.control import ControlTable, transactional_schemas
 from omidpy.facts.layout import TableLayout
 from omidpy.facts.makers import Makers, ghost_text
 from omidpy.facts.sightings import sight_first
 from omidpy.model import FamilySchema, TableSchema, Timestamp
-from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
-
-log = logging.getLogger(__name__)
 
 CONFLICT_LEVELS: Final = ("cell", "row")
 DEFAULT_CONFLICT_LEVEL: Final = CONFLICT_LEVELS[0]
@@ -85,8 +78,8 @@ class NewTable(NamedTuple):
 LAYOUT_AGE_S: Final = 5.0
 """How long a table's layout is trusted; who writes asks for more (`Catalog.layout_for`)."""
 
-_CHANGES_ID: Final = table_id(CONTROL_TABLE)
-"""No transaction writes there: a fence on it aborts none, and is newer than what was read."""
+CLOSED_PREFIX: Final = b"closed/"
+"""Rows of the control table: who removes which incarnation of a table (`removal.py`)."""
 
 
 class Catalog:
@@ -185,34 +178,16 @@ class Catalog:
         """Remember nothing of a table that was changed."""
         self._layouts.pop(name, None)
 
-    def drop(self, name: str, oracle: Oracle) -> None:
-        """Remove a table with everything in it, and fence off who remembers it from the next one.
+    def to_remove(self, name: str) -> TableSchema:
+        """Return a table that a client wants to be gone (`removal.py`).
 
         Raises:
-            NoSuchTable: it is not there, or another one has its name by now.
-
-        Cost: 2 RPCs, 1 oracle round trip.
+            NoSuchTable: it is not there.
+            NotTransactional: it is not ours to remove.
         """
-        name = check_table_name(self.full_name(name))
-        schema = self._settled(name)
+        schema = self._settled(check_table_name(self.full_name(name)))
         check_ours(schema)
-        # The one that was looked at: another of its name may be there by now, and ours to drop or
-        # not.  Tables of earlier versions have no incarnation.
-        which = incarnation(schema)
-        is_gone = self._store.drop_table(
-            name, only={INCARNATION_ATTRIBUTE: which} if which else None
-        )
-        self.forget(name)
-        if not is_gone:
-            raise NoSuchTable(
-                f"table {name!r} was removed by somebody else, and another of its name made, which "
-                "was left as it is; drop it, too, if it is to go"
-            )
-        try:
-            oracle.fence(_CHANGES_ID)
-        except OmidError as error:
-            # Who makes the next one by our means sets a fence, too.
-            log.warning("table %s was dropped, and no fence set behind it: %s", name, error)
+        return schema
 
     def names(self) -> list[str]:
         """Return the names of the transactional tables, sorted."""
@@ -256,22 +231,27 @@ class Catalog:
         """Return what must be known of a table to write it in a transaction.
 
         Either it is still so, or a fence aborts the transaction: a table of the name is made only
-        after a fence, which comes after the end of the one before.  What was read since the
-        newest fence that this transaction will not run into speaks of no earlier table.
+        after a fence behind which no transaction could begin to write the one before: that was
+        closed (`removal.py`), or had ended.  What was read since the newest fence that this
+        transaction will not run into speaks of no earlier table.
 
         Args:
             name: Its name in the store.
             start_ts: The transaction, which has begun.
             fenced_ts: Its `Begun.fenced_ts`; None: read it anew.
 
-        Cost: 1 look at the schema, once in `LAYOUT_AGE_S` and after each fence; one a transaction
-        where the oracle tells of none.  What `Makers.settle` takes, once.
+        Raises:
+            ConfigError: it is being dropped, or its conflict level is being changed.
+
+        Cost: 1 look at the schema and 1 scan of the control table, once in `LAYOUT_AGE_S` and after
+        each fence; as much a transaction where the oracle tells of none.  What `Makers.settle`
+        takes, once.
         """
         now_s = self._clock.monotonic_s()
         known = self._recent(name, now_s)
         if known is not None and known.speaks_to(fenced_ts):
             return known.layout
-        return self._read(name, now_s, after_ts=start_ts)
+        return self._read(name, now_s, after_ts=start_ts, is_written=True)
 
     def check_unindexed(
         self, layout: TableLayout, *, start_ts: Timestamp, fenced_ts: Timestamp | None
@@ -305,9 +285,17 @@ class Catalog:
         known = self._layouts.get(name)
         return known if known is not None and known.is_recent(now_s) else None
 
-    def _read(self, name: str, now_s: float, *, after_ts: Timestamp) -> TableLayout:
+    def _read(
+        self, name: str, now_s: float, *, after_ts: Timestamp, is_written: bool = False
+    ) -> TableLayout:
         check_table_name(name)
-        layout = self._layout_of(self._settled(name))
+        schema = self._settled(name)
+        layout = self._layout_of(schema)
+        if is_written and is_closed(self._store, schema):
+            raise ConfigError(
+                f"table {name!r} is being dropped; if that was interrupted, drop it again, or keep "
+                f"it: `omidpy table adopt {name} --reopen --apply` opens it"
+            )
         self._layouts[name] = _Known(now_s, after_ts, layout)
         return layout
 
@@ -373,6 +361,19 @@ def _family_name(family: object) -> bytes:
     elif isinstance(family, bytes):
         family = family.removesuffix(b":")
     return check_family_name(family)
+
+
+def closed_prefix(schema: TableSchema) -> bytes:
+    """Return what the rows begin with of those who remove this incarnation of a table."""
+    return CLOSED_PREFIX + (incarnation(schema) or f"={schema.name}").encode() + b"/"
+
+
+def is_closed(store: Store, schema: TableSchema) -> bool:
+    """Say whether somebody removes a table, so that none may begin to write it.
+
+    Cost: 1 scan of the control table.
+    """
+    return any(True for _ in ControlTable(store).scan(closed_prefix(schema)))
 
 
 def check_ours(schema: TableSchema) -> frozenset[bytes]:

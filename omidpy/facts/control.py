@@ -22,6 +22,7 @@ The rows, by the module that owns them:
     parts/...                                                   registration.py
     store-id  described/...                                     storage/hbase
     made/...                                                     makers.py
+    closed/...                                                   removal.py
     export/...                                                   recipes/export_queue/entries/
     keys/...                                                     tx/keys.py
     published/...                                                committers/transactional.py

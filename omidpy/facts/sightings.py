@@ -170,6 +170,15 @@ def state_of(store: Store, table: str) -> int | None:
     return states[table]
 
 
+def doubt_about(store: Store, table: str, which: str) -> int:
+    """Return up to which version a table of ours is in doubt, as it is now.
+
+    Cost: 2 RPCs where single tables are restored.
+    """
+    seen = sight(store, {table: which}, newest=lambda: DOUBTS_ALL, only_looks=True)
+    return seen[table].doubtful if table in seen else NO_DOUBT
+
+
 def sight_adopted(store: Store, table: str, which: str, *, state: int, doubtful: int) -> None:
     """Remember a table that is about to become ours, as it was when it was read for that.
 

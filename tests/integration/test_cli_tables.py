@@ -14,6 +14,8 @@ import pytest
 import omidpy
 from omidpy import admin
 from omidpy.cli import main
+from omidpy.errors import ConfigError
+from omidpy.facts.removal import close
 from omidpy.fate import Fate, TableFateStore
 from omidpy.fate.client import OperationHandle
 from tests.machines.documents import environment
@@ -91,6 +93,18 @@ def test_a_table_is_made_emptied_and_dropped(cli: Cli, url: str) -> None:
     assert cli("drop", "t", "--apply") == (0, "dropped t\n", "")
     with omidpy.connect(url) as tm:
         assert tm.tables() == ["new"]
+
+
+def test_a_table_that_an_interrupted_drop_has_closed_is_kept(cli: Cli, url: str) -> None:
+    """The error of who writes it names this command."""
+    with omidpy.connect(url) as tm:
+        close(tm.store, tm.store.schema("t"), "who is gone")
+        with tm.begin() as tx, pytest.raises(ConfigError, match="table adopt t --reopen --apply"):
+            tx.table("t")
+    code, out, _ = cli("adopt", "t", "--reopen", "--apply")
+    assert (code, out.splitlines()[0]) == (0, "adopted t: families cf")
+    with omidpy.connect(url) as tm, tm.begin() as tx:
+        tx.table("t").put(b"r", ROW)
 
 
 @pytest.mark.parametrize("apply", [(), ("--apply",)])

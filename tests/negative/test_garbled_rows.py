@@ -93,6 +93,7 @@ KINDS: Final = {
 
 ELSEWHERE: Final = {
     "ASKED_PREFIX": "for people, written anew by each run; tests/unit/compactor/test_pruning*",
+    "CLOSED_PREFIX": "that it is there is all it says; tests/unit/facts/test_removal.py",
     "DESCRIBED_PREFIX": "on HBase alone; tests/unit/storage",
     "FORMAT_FACT": "nobody writes it yet; tests/unit/facts/test_format.py",
     "IGNORED_PREFIX": "tests/contract/test_compaction_obstacles.py",

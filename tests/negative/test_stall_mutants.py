@@ -108,7 +108,7 @@ MUTANTS: Final = (
     Mutant(
         removes_whatever_has_the_name,
         Beginning("drop"),
-        "Remove.do",
+        "remove_closed",
         Ending.STALLS,
         ("run", "create", "put"),
     ),

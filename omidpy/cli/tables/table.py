@@ -134,6 +134,14 @@ def adopt(
             "--schema", metavar="A,B", help="With --phoenix: those of these schemas alone."
         ),
     ] = None,
+    reopen: Annotated[
+        bool,
+        typer.Option(
+            "--reopen",
+            help="Keep a table of ours that a `drop_table` which was interrupted has closed: let "
+            "transactions write it again.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Take a table of Java's, or one of plain data, for ours.  Reads it whole first.
@@ -157,8 +165,11 @@ def adopt(
     assert name is not None, "it was just looked at"
     from compactor.tables.adoption import adopt as adopt_table  # noqa: PLC0415 - application
     from compactor.tables.adoption import plan_adoption  # noqa: PLC0415 - application
+    from omidpy.admin.tables import check_unchanged  # noqa: PLC0415 - few open tables
 
     with opened(store, only_looks=not apply) as open_store:
+        if reopen:
+            check_unchanged(open_store, name)
         plan = plan_adoption(
             open_store,
             name,
@@ -180,7 +191,9 @@ def adopt(
             if warning:
                 raise UsageError(warning)
             with _oracle_for(plan, open_store, tso) as oracle:
-                converted = adopt_table(open_store, plan, COMMIT_TABLE, oracle=oracle)
+                converted = adopt_table(
+                    open_store, plan, COMMIT_TABLE, oracle=oracle, reopens=reopen
+                )
             plain, census = converted.total(), plan.census_after(converted)
     if as_json:
         print_json(

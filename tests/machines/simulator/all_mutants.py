@@ -50,6 +50,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
 
 BY_NIGHT: Final = frozenset(
     {
+        "one claim suffices",
         "put of few trusted",
         "lease ignored for single commits",
         "tentative cells believed",

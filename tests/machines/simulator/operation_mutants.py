@@ -9,15 +9,19 @@ import contextlib
 from typing import Any, Final
 
 from omidpy.admin.table_steps import (
+    Close,
     Fence,
     ForgetClaims,
     Make,
     Remove,
     TableTools,
 )
+from omidpy.base.tables import INCARNATION_ATTRIBUTE
 from omidpy.errors import NoSuchTable, TableExists
 from omidpy.facts.makers import MADE_PREFIX, Makers
+from omidpy.facts.removal import close
 from omidpy.fate.step import Done
+from omidpy.model import TableSchema
 from tests.machines.simulator.plan import PLAIN, USUAL
 from tests.machines.simulator.simulation import Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
@@ -28,6 +32,16 @@ def _removed_by_name(self: Remove, tools: TableTools) -> Fence:
     with contextlib.suppress(NoSuchTable):
         tools.store.drop_table(self.table)
     return Fence(self.table, self.renewal)
+
+
+def _closed_unfenced(self: Close, tools: TableTools) -> Remove:
+    """Let those commit who began to write it before."""
+    close(tools.store, TableSchema(self.table, (), _which(self)), self.mark)
+    return Remove(self.table, self.incarnation, self.renewal)
+
+
+def _which(self: Close) -> dict[str, str]:
+    return {INCARNATION_ATTRIBUTE: self.incarnation}
 
 
 def _unfenced(self: Fence, tools: TableTools) -> ForgetClaims:
@@ -94,7 +108,7 @@ OPERATION_MUTANTS: Final[dict[str, Mutant]] = {
         ),
     ),
     "next table made unfenced": Mutant(
-        Parts(patches=(Patch(Fence, "do", _unfenced),)),
+        Parts(patches=(Patch(Fence, "do", _unfenced), Patch(Close, "do", _closed_unfenced))),
         "E3",
         OPERATING._replace(
             verbs=(("put", "put", "put", "create", "truncate"),), operator_stalls=(Stall(),)

@@ -183,7 +183,7 @@ BEGINNINGS: Final = (
     Beginning("compact", OURS, (("compact", ""), ("drop", ""), ("create", ""), ("put", ""))),
     Beginning("resume", OURS, (("compact", "RangePass.claim"),)),
     Beginning("resume", OURS, (("compact", "SlicePruner.remove"),)),
-    Beginning("run", OURS, (("drop", "Remove.do"),)),
+    Beginning("run", OURS, (("drop", "remove_closed"),)),
     Beginning("run", OURS, (("truncate", "Makers.make_table"),)),
     Beginning("sweep", OURS, (("drop", ""), ("create", "Fence.do"))),
 )

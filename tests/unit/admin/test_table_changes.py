@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import pytest
 
 from omidpy import admin
-from omidpy.admin.table_steps import Make, PlanRemoval, PlanRemovalByName, Remove, Renewal
+from omidpy.admin.table_steps import (
+    Close,
+    Make,
+    PlanRemoval,
+    PlanRemovalByName,
+    Remove,
+    RemoveOpen,
+    Renewal,
+)
 from omidpy.admin.tables import CREATE, DROP, TRUNCATE
-from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation
-from omidpy.errors import Fenced, NoSuchTable, NotTransactional, TableExists
+from omidpy.base.tables import (
+    CHANGING,
+    CONFLICT_LEVEL_ATTRIBUTE,
+    INCARNATION_ATTRIBUTE,
+    incarnation,
+)
+from omidpy.errors import Fenced, NoSuchTable, NotTransactional, TableExists, UsageError
 from omidpy.facts.watermarks import Claim
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.locks import Queue, decode_queue
 from omidpy.fate.operation import RUNNABLE, released
 from omidpy.fate.running.runner import Caller
+from omidpy.fate.step import decode_step, encode_step
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
@@ -240,8 +255,10 @@ def test_whoever_was_stopped_before_a_removal_removes_no_later_table() -> None:
     world.tm.create_table(TABLE, ["cf"])
     with world.tm.begin() as tx:
         tx.table(TABLE).put(b"c", {b"cf:q": b"4"})
-    assert isinstance(planned, Remove)
-    planned.do(tools_of(world))
+    assert isinstance(planned, Close)
+    removing = planned.do(tools_of(world))
+    assert isinstance(removing, Remove)
+    removing.do(tools_of(world))
     with world.tm.begin(read_only=True) as tx:
         assert tx.table(TABLE).row(b"c") == {b"cf:q": b"4"}
 
@@ -254,10 +271,12 @@ def test_a_table_without_an_incarnation_gets_one_first() -> None:
     assert changes[0] == changes[1]
     steps = [change.step for change in changes] + [PlanRemovalByName(TABLE)]
     first, *others = [step.do(tools_of(world)) for step in steps]  # type: ignore[attr-defined]  # it is one of these
-    assert isinstance(first, Remove)
+    assert isinstance(first, Close)
     assert first.incarnation
-    assert others == [first, first]
-    first.do(tools_of(world))
+    assert [replace(one, mark=first.mark) for one in others] == [first, first]
+    removing = first.do(tools_of(world))
+    assert isinstance(removing, Remove)
+    removing.do(tools_of(world))
     with pytest.raises(NoSuchTable):
         world.store.schema(TABLE)
 
@@ -360,9 +379,8 @@ def test_a_drop_removes_only_the_table_that_it_looked_at() -> None:
     """Of the manager's direct call, too: between its look and its call another may be made."""
     world = World(DROP)
     store = MemoryStoreWithHook(world)
-    catalog = world.tm.session.catalog
-    catalog._store = store
-    with pytest.raises(NoSuchTable, match="another of its name"):
+    world.tm.store = store
+    with pytest.raises(NoSuchTable, match="what has its name now was left as it is"):
         world.tm.drop_table(TABLE)
     assert incarnation(world.store.schema(TABLE)) == store.which
 
@@ -449,10 +467,14 @@ def test_a_created_table_whose_answer_was_lost_is_taken_for_ours() -> None:
 
 
 def test_past_the_removal_a_dead_oracle_is_waited_for() -> None:
-    """Without the fence a transaction would commit what is gone."""
+    """Without the fence behind it a client that knows of no other would commit what is gone."""
     world = World(TRUNCATE)
-    world.client.oracle.is_dead = True
-    fate = world.fate()
+
+    def die(point: Point) -> None:
+        if point.name == "drop_table.after":
+            world.client.oracle.is_dead = True
+
+    fate = world.fate(die)
     handle = fate.submit(*world.change()[:2])
     for _ in range(30):
         world.client.clock.advance(fate.run_pending() or 1.0)  # type: ignore[attr-defined]  # a manual one
@@ -465,6 +487,47 @@ def test_past_the_removal_a_dead_oracle_is_waited_for() -> None:
     world.client.oracle.is_dead = False
     world.run(fate)
     assert world.seen() == clean(TRUNCATE)
+
+
+@pytest.mark.parametrize("kind", [DROP, TRUNCATE])
+def test_before_the_removal_a_dead_oracle_fails_the_change(kind: str) -> None:
+    """The table is there, and open, as it was."""
+    world = World(kind)
+    world.client.oracle.is_dead = True
+    fate = world.fate()
+    handle = fate.submit(*world.change()[:2])
+    world.run(fate)
+    assert handle.status is Status.FAILED
+    world.client.oracle.is_dead = False
+    with world.tm.begin() as tx:
+        tx.table(TABLE).put(b"c", {b"cf:q": b"4"})
+    assert incarnation(world.store.schema(TABLE)) == world.old
+
+
+def test_a_removal_that_an_earlier_version_planned_is_closed_first() -> None:
+    """Its step is stored without a fence before it."""
+    world = World(DROP)
+    with world.tm.begin() as tx:
+        tx.table(TABLE).put(b"c", {b"cf:q": b"4"})
+        tx.flush()
+        step = RemoveOpen(TABLE, world.old, None)
+        assert decode_step(encode_step(step)) == step
+        step.do(tools_of(world))
+        world.store.create_table(world.tm.session.catalog.plan(TABLE, ["cf"], ()).schema)
+        tx.table(TABLE).put(b"d", {b"cf:q": b"5"})
+        with pytest.raises(Fenced):
+            tx.commit()
+
+
+def test_a_table_whose_level_is_being_changed_is_not_emptied() -> None:
+    """The empty one would have none, and nobody could write it."""
+    world = World(TRUNCATE)
+    world.store.set_table_attributes(TABLE, {CONFLICT_LEVEL_ATTRIBUTE: CHANGING})
+    with pytest.raises(UsageError, match=f"table adopt {TABLE} --conflict-level"):
+        admin.truncate_table(world.tm, TABLE)
+    assert incarnation(world.store.schema(TABLE)) == world.old
+    admin.drop_table(world.tm, TABLE)
+    assert TABLE not in world.tm.tables()
 
 
 def test_a_change_waits_for_the_locks_on_its_table() -> None:

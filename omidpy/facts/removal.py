@@ -1,0 +1,115 @@
+"""How does a table go, so that no transaction is told committed of which a part went with it?
+
+Another table of the name may be made right behind the removal, by a creator that has set its fence
+long ago and stood still since.  A transaction that has sent a part to the old table would send the
+rest to that one, and no fence in between would abort it.  So the fence of a removal comes before
+the removal, and no transaction begins to write the table behind it (I8):
+
+    open -> closed -> fence -> removed
+
+An incarnation is *closed* by a row of the control table, which each of those who remove it writes
+for itself:
+
+    closed/<incarnation>/<mark>     closed/=<table>/<mark> for a table without one
+
+A client that may write looks for such rows whenever it reads what a table is, which it does behind
+each fence (`Catalog.layout_for`).  So whoever wrote the table before began before the fence, and
+aborts; and whoever begins behind the fence finds it closed.  When the next one is made, and at
+which conflict level, does not matter then.
+
+Who gives up takes away its own row alone, and removes nothing any more; so an incarnation stays
+closed for all of the others.  A row that was left by an interrupted removal stays: the next one
+goes on; or `omidpy table adopt --reopen` gives the table another incarnation, which the one that
+was interrupted, should it go on, does not remove.
+
+The row is not an attribute of the table: HBase can tie no condition to a change of those, so that a
+client that stood still before it would make of the next table of the name what this one was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from omidpy.base.cells import table_id
+from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
+from omidpy.errors import NoSuchTable, OmidError
+from omidpy.facts.catalog import closed_prefix
+from omidpy.facts.control import ControlTable
+from omidpy.model import TableSchema
+from omidpy.oracle.base import Oracle
+from omidpy.storage.base import Store
+
+
+def close(store: Store, schema: TableSchema, mark: str) -> None:
+    """Let no transaction begin to write a table; the fence behind that is the caller's to set.
+
+    Args:
+        store: Where it is.
+        schema: The table.
+        mark: What no other removal has.
+
+    Cost: 1 durable write.
+    """
+    ControlTable(store).write(closed_prefix(schema) + mark.encode(), b"{}")
+
+
+def reopen(store: Store, schema: TableSchema, mark: str) -> None:
+    """Take back what `close` did, for a removal that removes nothing any more."""
+    ControlTable(store).forget([closed_prefix(schema) + mark.encode()])
+
+
+def remove_closed(store: Store, schema: TableSchema) -> bool:
+    """Remove a table that is closed, behind the fence, and what says that it is.
+
+    Returns:
+        False: it is gone, and another one has its name, which is left as it is.
+
+    Raises:
+        NoSuchTable: it is gone.
+        StorageUnavailable: it may be gone, and is closed.
+
+    Cost: 1 removal, 1 scan and 1 write of the control table.
+    """
+    # The one that was looked at: another of its name may be there by now, and ours to drop or not.
+    # Tables of earlier versions have no incarnation.
+    which = incarnation(schema)
+    only = {INCARNATION_ATTRIBUTE: which} if which else None
+    try:
+        is_gone = store.drop_table(schema.name, only=only)
+    except NoSuchTable:
+        _forget(store, schema)
+        raise
+    _forget(store, schema)
+    return is_gone
+
+
+def remove_table(store: Store, oracle: Oracle, schema: TableSchema) -> bool:
+    """Remove a table with everything in it, in the order that this module tells.
+
+    Returns:
+        As `remove_closed`.
+
+    Raises:
+        NoSuchTable: it is gone.
+        OmidError: it is there, and open again if the store answers.  StorageUnavailable of the
+            removal itself: it may be gone, and is closed.
+
+    Cost: `close`, 1 oracle round trip, `remove_closed`.
+    """
+    mark = new_incarnation()
+    try:
+        close(store, schema, mark)
+        oracle.fence(table_id(schema.name))
+    except BaseException:
+        with contextlib.suppress(OmidError):
+            reopen(store, schema, mark)
+        raise
+    return remove_closed(store, schema)
+
+
+def _forget(store: Store, schema: TableSchema) -> None:
+    """Forget who has closed an incarnation that is gone; what is left of it harms nobody."""
+    control = ControlTable(store)
+    with contextlib.suppress(OmidError):
+        if rows := [row for row, _ in control.scan(closed_prefix(schema))]:
+            control.forget(rows)
