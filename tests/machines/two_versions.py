@@ -1,7 +1,7 @@
 """Two versions of omidpy on one store: the release before, out of the history, and this tree.
 
-The release before is what git keeps: the newest tag of a release, or, while there is none, one
-revision of the history.  Its files go into a folder of their own, and its processes are started
+The release before is what git keeps: the newest tag of a release, or, in a clone without tags, the
+revision of 0.1.0.  Its files go into a folder of their own, and its processes are started
 there; they share this Python and what is installed in it.  Its engine runs interpreted.
 """
 
@@ -23,8 +23,8 @@ from tests.machines.documents import Server
 
 ROOT: Final = Path(__file__).parents[2]
 
-BEFORE: Final = "6efefa0efcf3c26f26c6bb93aa7c0af755f5bdac"
-"""The revision that stands for the release before, as long as no release has a tag."""
+BEFORE: Final = "b660f43bdc27d1819075f92f7fae94c33039f47d"
+"""The revision of 0.1.0, for clones in which its tag is not."""
 
 PACKAGES: Final = ("omidpy", "tso", "compactor")
 

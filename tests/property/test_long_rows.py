@@ -86,11 +86,11 @@ def passed(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(range_pass, "PORTION", most)
         result = RangePass(store, task, clock=ManualClock()).run()
-    # How often a cell was read is no part of what it came to, nor what is told first.
+    # How often a cell was read, and by whom, is no part of what it came to, nor what is told first.
     reasons = sorted(result.obstacle.split("; "))
     named = [one for one in reasons if not re.fullmatch(r"and \d+ more", one)]
     told = "; ".join(reasons if named == reasons else {*reasons} - {*named})
-    result = replace(result, cells_read=0, bytes_read=0, obstacle=told)
+    result = replace(result, cells_read=0, bytes_read=0, rows_sifted=0, obstacle=told)
     return Outcome(result, [list(store.scan(table)) for table in ("t", COMMIT_TABLE)])
 
 

@@ -62,6 +62,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/recipes/export_queue/entries/dead.py rewrite delete",
         "omidpy/recipes/export_queue/entries/dead.py keep delete",
         "omidpy/recipes/export_queue/delivery/bucket.py Delivery._export delete",
+        "omidpy/recipes/export_queue/entries/acknowledgement.py _taken_out delete",
         "omidpy/recipes/export_queue/upkeep/handover.py _move_last delete",
     ),
     EXPORTERS: (
