@@ -676,6 +676,14 @@ class Machine(Generic[Ticket]):
                 if is_undecided(waiting, result):
                     self._decide_now(ticket, waiting, effects)
                     continue
+                is_anothers = waiting.how is Recall.REFUSED_UNLESS_IN_TABLE
+                if is_anothers and self._decisions.get(waiting.start_ts):
+                    # Decided by now, perhaps a moment ago, behind this batch: it is told when that
+                    # is durable (I2).
+                    self._batches.answer(
+                        ticket, Deferred(Recall.COMMIT_FROM_MEMORY, waiting.start_ts)
+                    )
+                    continue
                 answer = self._recaller.recalled(waiting, result)
             elif isinstance(waiting, CommitResponse) and waiting.start_ts in result.refused:
                 answer = refusal(waiting.start_ts, unwritten(waiting.start_ts, result))

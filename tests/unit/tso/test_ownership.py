@@ -70,6 +70,30 @@ def test_what_is_nobodys_any_more_is_looked_up_before_it_is_refused() -> None:
     assert "may have been pruned" in driver.closed["flood"]
 
 
+def test_nobody_is_told_a_commit_that_was_decided_a_moment_ago_and_is_not_durable() -> None:
+    """I2: a stranger's request was looked up beside the owner's, which was decided behind that."""
+    driver = Driver(small(begin_memory=2, old_begin_memory=200, decision_memory=2))
+    driver.ask_as("victim", TimestampRequest(), client=7)
+    for _ in range(10):
+        driver.ask_as("flood", *[TimestampRequest()] * 100, client=8)
+        driver.ask_as("another", TimestampRequest(), client=9)
+    newest = driver.machine.last_issued - 50
+    for number in range(4):
+        driver.ask_as("flood", commit_request(newest - 50 * number, [number]), client=8)
+    driver.flushes_at_once = False
+    driver.ask_as("flood", commit_request(newest - 500, [20]), client=8)
+    driver.ask_as("victim", commit_request(50, [100]), client=7)
+    driver.ask_as("stranger", commit_request(50, []), client=8)
+    driver.land()
+    sent = len(driver.sent)
+    driver.land()
+    assert 50 not in driver.disk.entries
+    assert [name for name, _ in driver.sent[sent:]] == ["flood"], "it is decided, and no more"
+    driver.land()
+    committed = CommitResponse(Timestamp(50), driver.disk.entries[50])
+    assert driver.sent[sent + 1 :] == [("victim", committed), ("stranger", committed)]
+
+
 def test_a_repetition_is_answered_whoever_asks() -> None:
     """Who lost an answer may come from another address; to be told changes nothing."""
     driver = Driver(small(decision_memory=1))

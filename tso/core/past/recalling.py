@@ -39,8 +39,6 @@ class Recaller:
             case Recall.COMMIT_FROM_TABLE | Recall.COMMIT_UNLESS_IN_TABLE:
                 return self.looked_up(start_ts, result)
             case Recall.REFUSED_UNLESS_IN_TABLE:
-                if remembered:
-                    return verdict_on(start_ts, remembered)
                 if result.entries[start_ts] is None and start_ts > result.prune_horizon:
                     self._figures.refused(ABORT_LOW_WATERMARK)
                     return refusal(start_ts, ABORT_LOW_WATERMARK)
