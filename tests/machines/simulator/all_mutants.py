@@ -51,6 +51,12 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
 BY_NIGHT: Final = frozenset(
     {
         "one claim suffices",
+        "watermark read behind the pass",
+        "newest timestamp taken for the watermark",
+        "fenced at once",
+        "commits beside a long one unseen",
+        "absent taken for aborted",
+        "table of nobody kept",
         "put of few trusted",
         "lease ignored for single commits",
         "tentative cells believed",
