@@ -90,7 +90,9 @@ def test_nobody_is_told_a_commit_that_was_decided_a_moment_ago_and_is_not_durabl
     assert 50 not in driver.disk.entries
     assert [name for name, _ in driver.sent[sent:]] == ["flood"], "it is decided, and no more"
     driver.land()
-    committed = CommitResponse(Timestamp(50), driver.disk.entries[50])
+    commit_ts = driver.disk.entries[50]
+    assert isinstance(commit_ts, int)
+    committed = CommitResponse(Timestamp(50), Timestamp(commit_ts))
     assert driver.sent[sent + 1 :] == [("victim", committed), ("stranger", committed)]
 
 
