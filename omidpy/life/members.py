@@ -167,10 +167,9 @@ class TableMember:
 
     def is_trusted(self) -> bool:
         """Say whether no observer can have taken it for dead yet; see `Member`."""
+        # Where its file was removed an observer has a lock of its own, and judges by that.
         if self._lock is not None and not self._lock.excludes:
-            return (
-                False  # its file was removed: an observer has a lock of its own, and judges by it
-            )
+            return False
         age_s = self._clock.monotonic_s() - self._seen_s
         return not self._is_dead and age_s < TRUST * self._lease_s
 
