@@ -44,12 +44,8 @@ from omidpy.model import (
     Timestamp,
 )
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
-from omidpy.testing.anomalies import Anomaly
-from omidpy.testing.checkers import check_registers
-from omidpy.testing.clients import Client, Steps
-from omidpy.testing.history import Recorded, Recorder, TransactionRecord
-from omidpy.tx.table import TransactionalTable
-from omidpy.tx.transaction import Transaction
+from omidpy.testing.clients import Client
+from omidpy.testing.history import Recorder, TransactionRecord
 from omidpy.wire.connection import ClientConnection, Phase, Question
 from omidpy.wire.frames import frame_request
 from omidpy.wire.messages import (
@@ -63,6 +59,7 @@ from omidpy.wire.messages import (
     TimestampResponse,
 )
 from tests.machines.simulator.network import NetworkOf
+from tests.machines.simulator.single_cells import SingleCells
 from tests.machines.simulator.store import SimStore
 from tests.machines.simulator.world import Process, World
 
@@ -93,40 +90,13 @@ class CrowdHabits(NamedTuple):
     """Rounds of Java's before which it sets a fence, and reads behind it."""
 
 
-class CrowdedCells:
+class CrowdedCells(SingleCells):
     """The workload of crowds: single cells, of which many are written at one time."""
 
     name: Final = "crowd"
 
     def __init__(self, prefix: str) -> None:
         self.table = f"{prefix}_crowd"
-
-    def prepare(self, client: Client) -> Steps:
-        """Make the table."""
-        client.tm.create_table(self.table, [FAMILY.decode()])
-        yield
-
-    def transaction(self, client: Client) -> Steps:
-        """Do nothing: crowds do it."""
-        del client
-        yield
-
-    def last_look(self, client: Client, keys: Iterable[str]) -> Steps:
-        """Read every cell that was ever written."""
-
-        def body(_: Transaction, table: TransactionalTable, record: TransactionRecord) -> Steps:
-            wanted = list(keys)
-            rows = dict(table.rows([key.encode() for key in wanted], include_timestamp=True))
-            for key in wanted:
-                pair = rows.get(key.encode(), {}).get(FAMILY + b":" + QUALIFIER)
-                record.read(key, *((None,) if pair is None else (int(pair[0]), pair[1])))
-            yield
-
-        return client.transaction(self, body, rollback_share=0)
-
-    def check(self, history: Sequence[Recorded]) -> list[Anomaly]:
-        """Judge each cell."""
-        return check_registers(history)
 
 
 class NoAnswer(Exception):

@@ -10,21 +10,20 @@ watermark and the end of its oracle between its slices.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 from omidpy.oracle import tcp
-from omidpy.testing.anomalies import Anomaly
-from omidpy.testing.checkers import check_registers
 from omidpy.testing.clients import Client, Steps
-from omidpy.testing.history import Recorded, TransactionRecord
-from omidpy.testing.workloads import COLUMN, FAMILY
+from omidpy.testing.history import TransactionRecord
+from omidpy.testing.workloads import COLUMN
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
 from tests.machines.engines import with_few_at_hand
+from tests.machines.simulator.single_cells import SingleCells, read_into
 from tso.core import engine, machine
 from tso.core.shares import heavy, slices
 from tso.serving import connection, conversation
@@ -101,7 +100,7 @@ def _engine(at_hand: int, changes: Sequence[tuple[str, str]]) -> ModuleType:
         return with_few_at_hand(Path(folder), at_hand, *changes)
 
 
-class Heavies:
+class Heavies(SingleCells):
     """Cells of which many are written at one time, and few by others meanwhile."""
 
     name: Final = "heavy"
@@ -110,11 +109,6 @@ class Heavies:
         self.table = f"{prefix}_heavy"
         self._keys = [f"h{number:03}" for number in range(max(SIZES) + 30)]
 
-    def prepare(self, client: Client) -> Steps:
-        """Make the table."""
-        client.tm.create_table(self.table, [FAMILY])
-        yield
-
     def transaction(self, client: Client) -> Steps:
         """Write many cells, or one or two, behind a look at some; or read all of them."""
 
@@ -122,7 +116,7 @@ class Heavies:
             is_light = client.chance(LIGHT_SHARE)
             size = client.rng.choice((1, 2) if is_light else SIZES)
             chosen = client.rng.sample(self._keys, size)
-            _read(table, record, chosen[:2])
+            read_into(table, record, chosen[:2])
             yield
             for key in chosen:
                 value = client.value()
@@ -131,28 +125,7 @@ class Heavies:
             yield
 
         def reading(_: Transaction, table: TransactionalTable, record: TransactionRecord) -> Steps:
-            _read(table, record, self._keys)
+            read_into(table, record, self._keys)
             yield
 
         return client.transaction(self, reading if client.chance(READ_SHARE) else writing)
-
-    def last_look(self, client: Client, keys: Iterable[str]) -> Steps:
-        """Read every cell that was ever written."""
-        wanted = list(keys)
-
-        def body(_: Transaction, table: TransactionalTable, record: TransactionRecord) -> Steps:
-            _read(table, record, wanted)
-            yield
-
-        return client.transaction(self, body, rollback_share=0)
-
-    def check(self, history: Sequence[Recorded]) -> list[Anomaly]:
-        """Judge each cell."""
-        return check_registers(history)
-
-
-def _read(table: TransactionalTable, record: TransactionRecord, keys: Sequence[str]) -> None:
-    rows = dict(table.rows([key.encode() for key in keys], include_timestamp=True))
-    for key in keys:
-        pair = rows.get(key.encode(), {}).get(COLUMN)
-        record.read(key, *((None,) if pair is None else (int(pair[0]), pair[1])))

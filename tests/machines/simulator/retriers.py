@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 from omidpy.errors import AlreadyCommitted, OmidError
 from omidpy.model import Committed, TransactionStatus
-from omidpy.testing.anomalies import Anomaly
-from omidpy.testing.checkers import check_registers
-from omidpy.testing.clients import Client, Steps
-from omidpy.testing.history import Recorded, TransactionRecord
-from omidpy.testing.workloads import COLUMN, FAMILY
+from omidpy.testing.clients import Client
+from omidpy.testing.history import TransactionRecord
+from omidpy.testing.workloads import COLUMN
 from omidpy.tx import retry
-from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
+from tests.machines.simulator.single_cells import SingleCells, read_into
 from tests.machines.simulator.world import Process, World
 
 RETRIERS: Final = ("retrier-a", "retrier-b", "retrier-c")
@@ -51,7 +49,7 @@ def sleeping(world: World, patch: Callable[[Any, str, Any], Any]) -> list[Any]:
     return [patch(retry, "time", SimpleNamespace(sleep=sleep))]
 
 
-class Orders:
+class Orders(SingleCells):
     """The orders, and what was told of each."""
 
     name: Final = "orders"
@@ -85,38 +83,6 @@ class Orders:
             if not self._told[order] <= set().union(*done.values()):
                 wrong.append(f"order: {order}, told {self._told[order]}, was done by {done}")
         return wrong
-
-    # -- as a workload ---------------------------------------------------------------------------
-
-    def prepare(self, client: Client) -> Steps:
-        """Make the table."""
-        client.tm.create_table(self.table, [FAMILY])
-        yield
-
-    def transaction(self, client: Client) -> Steps:
-        """Do nothing: retriers do it."""
-        del client
-        yield
-
-    def last_look(self, client: Client, keys: Iterable[str]) -> Steps:
-        """Read every cell that was ever written."""
-        wanted = list(keys)
-
-        def body(_: Transaction, table: TransactionalTable, record: TransactionRecord) -> Steps:
-            for key in wanted:
-                _read(table, record, key)
-            yield
-
-        return client.transaction(self, body, rollback_share=0)
-
-    def check(self, history: Sequence[Recorded]) -> list[Anomaly]:
-        """Judge each cell."""
-        return check_registers(history)
-
-
-def _read(table: TransactionalTable, record: TransactionRecord, key: str) -> None:
-    pair = table.row(key.encode(), include_timestamp=True).get(COLUMN)
-    record.read(key, *((None,) if pair is None else (int(pair[0]), pair[1])))
 
 
 class Retrier:
@@ -200,7 +166,7 @@ class Retrier:
         # A row of its own, so that nothing but the key keeps another attempt from committing.
         value = client.value()
         row = f"{order}-{value}"
-        _read(table, record, row)
+        read_into(table, record, (row,))
         record.write(row, value)
         table.put(row.encode(), {COLUMN: b"%d" % value})
         if client.chance(self._habits.thinking_share):

@@ -10,7 +10,7 @@ ever be seen, nor be there once it has committed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -20,15 +20,14 @@ from omidpy.errors import OmidError, StorageError, TransactionClosed, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import TransactionStatus, base
 from omidpy.storage.memory import MemoryStore
-from omidpy.testing.anomalies import Anomaly
-from omidpy.testing.checkers import check_registers
 from omidpy.testing.clients import Client, Steps
-from omidpy.testing.history import Recorded, TransactionRecord
-from omidpy.testing.workloads import COLUMN, FAMILY
+from omidpy.testing.history import TransactionRecord
+from omidpy.testing.workloads import COLUMN
 from omidpy.tx.parts import worker as worker_module
 from omidpy.tx.parts.status import PartStatus
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
+from tests.machines.simulator.single_cells import SingleCells, reads_of
 from tests.machines.simulator.world import Process, World
 
 SHARERS: Final = ("sharer-a", "sharer-b")
@@ -82,7 +81,7 @@ class Task:
     parts: list[Arrived] = field(default_factory=list)
 
 
-class Board:
+class Board(SingleCells):
     """Where owners and helpers meet, and what came of it."""
 
     name: Final = "shared"
@@ -94,33 +93,6 @@ class Board:
         self.committed: dict[int, dict[str, int]] = {}
         """What is there of transactions that were told committed."""
         self.wrong: list[str] = []
-
-    # -- as a workload ---------------------------------------------------------------------------
-
-    def prepare(self, client: Client) -> Steps:
-        """Make the table."""
-        client.tm.create_table(self.table, [FAMILY])
-        yield
-
-    def transaction(self, client: Client) -> Steps:
-        """Do nothing: owners do it."""
-        del client
-        yield
-
-    def last_look(self, client: Client, keys: Iterable[str]) -> Steps:
-        """Read every cell that was ever written."""
-        wanted = list(keys)
-
-        def body(_: Transaction, table: TransactionalTable, record: TransactionRecord) -> Steps:
-            for read in _reads(table, wanted):
-                record.read(*read)
-            yield
-
-        return client.transaction(self, body, rollback_share=0)
-
-    def check(self, history: Sequence[Recorded]) -> list[Anomaly]:
-        """Judge each cell."""
-        return check_registers(history)
 
     # -- in the end ------------------------------------------------------------------------------
 
@@ -137,12 +109,6 @@ class Board:
             for start_ts, merged in self.committed.items()
             if there.get(start_ts, {}) != merged
         ]
-
-
-def _reads(table: TransactionalTable, keys: Sequence[str]) -> list[tuple[Any, ...]]:
-    rows = dict(table.rows([key.encode() for key in keys], include_timestamp=True))
-    found = ((key, rows.get(key.encode(), {}).get(COLUMN)) for key in keys)
-    return [(key, None) if pair is None else (key, int(pair[0]), pair[1]) for key, pair in found]
 
 
 class Sharer:
@@ -335,7 +301,7 @@ class Helper:
         tm: TransactionManager = client.tm
         worker = tm.resume(task.token, task=task.name)
         table = worker.table(self._board.table)
-        reads = _reads(table, task.looks)
+        reads = reads_of(table, task.looks)
         for key in dice.sample(list(values), len(values)):
             table.put(key.encode(), {COLUMN: b"%d" % values[key]})
             sleep(dice.expovariate(20.0))
