@@ -3,7 +3,8 @@
 A worker records a claim without a time: its clock may be anybody's.  Once all passes are done, the
 driver stamps the *run*; before that the claims of a run have no age.  A run that was killed, or ran
 on another machine or before this one was started again, is stamped by the first run that sees it,
-and then counts from that moment on, unless the oracle's samples say more (`omidpy/base/ages.py`).
+and then counts from that moment on, unless the oracle's samples say more
+(`omidpy/base/timing/ages.py`).
 
 That a run is stamped by another while it still claims ranges does no harm.  What a grace protects
 began to wait before the run read its L, and a run is seen after that.
@@ -13,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omidpy.base.ages import Ages, Stamp, stamped
-from omidpy.base.clock import Clock
+from omidpy.base.timing.ages import Ages, Stamp, stamped
+from omidpy.base.timing.clock import Clock
 from omidpy.facts.watermarks import Claim, Watermarks
 
 

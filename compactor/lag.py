@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from compactor.report import Held, Laggard
-from omidpy.base.ages import Ages, Sample
+from omidpy.base.timing.ages import Ages, Sample
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 

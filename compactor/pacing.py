@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import Final
 
 from omidpy.base.cells import LONG_BYTES
-from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.model import Cell
 
 LONGEST_NAP_S: Final = 1.0

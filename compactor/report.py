@@ -18,7 +18,7 @@ import msgspec
 from omidpy.base.documents import Moment, Natural
 from omidpy.errors import CorruptCell
 from omidpy.facts.control import ControlTable, decode_document, encode_document
-from omidpy.facts.questions import Question
+from omidpy.facts.tables.questions import Question
 from omidpy.model import KeyRange
 
 RUN_PREFIX: Final = b"run/"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from omidpy import opening
 from omidpy.errors import ConfigError, StorageUnavailable
-from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
+from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.oracle.base import Oracle
@@ -21,7 +21,7 @@ from omidpy.tx.publishing import Publishing
 from omidpy.tx.session import Openable
 
 if TYPE_CHECKING:
-    from omidpy.storage.hbase.from_happybase import Connection, DirectConnection, Pool
+    from omidpy.storage.hbase.addresses.from_happybase import Connection, DirectConnection, Pool
 
 open_store: Final = opening.open_store
 
@@ -87,7 +87,7 @@ def connect_as(
         )
     table_prefix = ""
     if not isinstance(url, str):
-        from omidpy.storage.hbase.from_happybase import settings_of  # noqa: PLC0415 - happybase's
+        from omidpy.storage.hbase.addresses.from_happybase import settings_of  # noqa: PLC0415 - happybase's
 
         url, table_prefix = settings_of(url)
     store: Store | None = None

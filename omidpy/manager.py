@@ -31,9 +31,9 @@ from typing import (
 
 from omidpy.base.callers.alone import Alone
 from omidpy.base.cells import table_id
-from omidpy.base.client_metrics import ClientMetrics
-from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.schema.table_settings import settings_by_name
+from omidpy.base.telemetry.client_metrics import ClientMetrics
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.within import within
 from omidpy.commit.post_commit import (
     PostCommitter,
@@ -46,9 +46,9 @@ from omidpy.errors import (
     OmidError,
     UsageError,
 )
-from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL, Catalog
 from omidpy.facts.commit_table import read_low_watermark
 from omidpy.facts.holds import HeldSnapshot, hold
+from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL, Catalog
 from omidpy.model import (
     MAX_VERSION,
     Aborted,
@@ -721,7 +721,7 @@ class TransactionManager(Alone):
 
         Cost: 6 RPCs, 1 oracle round trip.
         """
-        from omidpy.facts.removal import remove_table  # noqa: PLC0415 - few remove tables
+        from omidpy.facts.tables.removal import remove_table  # noqa: PLC0415 - few remove tables
 
         self._check_usable()
         catalog = self.session.catalog

@@ -23,8 +23,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from omidpy.base.client_metrics import BOUNDS_S, ClientMetrics, Latencies
-from omidpy.base.clock import SystemClock
+from omidpy.base.telemetry.client_metrics import BOUNDS_S, ClientMetrics, Latencies
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import UsageError
 from omidpy.fate.listing import counted, oldest_s
 from omidpy.fate.looking import look

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from omidpy.base.events import FORMS, TEXT
+from omidpy.base.telemetry.events import FORMS, TEXT
 from omidpy.base.words.choices import Choice
 from omidpy.wire.messages import DEFAULT_PORT
 from tso.core.engine import map_bytes

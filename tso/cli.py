@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.metrics import NO_METRICS, Metrics
+from omidpy.base.telemetry.metrics import NO_METRICS, Metrics
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import Timestamp

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
-from omidpy.base.events import TEXT, check_format
 from omidpy.base.installation import versions, versions_text
+from omidpy.base.telemetry.events import TEXT, check_format
 from omidpy.base.words.choices import words_of
 from omidpy.base.words.durations import EXAMPLES, duration_ms
 from omidpy.base.words.sizes import EXAMPLES as EXAMPLE_SIZES
@@ -27,7 +27,7 @@ from omidpy.model import MAX_VERSION
 from omidpy.oracle.address import address_text, parse_address
 from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 from omidpy.storage.address import sqlite_path
-from omidpy.storage.hbase import address as hbase
+from omidpy.storage.hbase.addresses import gateways as hbase
 from omidpy.storage.hbase.native import address as direct
 from tso.choices import CHECK_CONFIG, DEFAULT_LISTEN, MODES, ORACLE, STORE_LEASE
 from tso.core.engine import is_compiled, map_capacity

@@ -34,7 +34,7 @@ from itertools import takewhile
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias, assert_never, cast
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import (
     OmidError,
     OracleError,

@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Collection
 from typing import Final, cast
 
-from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.metrics import NO_METRICS, Metrics
+from omidpy.base.telemetry.metrics import NO_METRICS, Metrics
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, UsageError
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.facts.control import ControlTable

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
-from omidpy.base.clock import Clock
-from omidpy.base.metrics import NO_METRICS, Metrics
+from omidpy.base.telemetry.metrics import NO_METRICS, Metrics
+from omidpy.base.timing.clock import Clock
 from omidpy.model import Timestamp
 from omidpy.wire.messages import PeerCapabilities
 from tso.core.events import Ticket, now_by

@@ -46,7 +46,7 @@ from omidpy.codec import INT64
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, KeyRange, TableSchema
 from omidpy.opening import open_store
-from omidpy.spark.frames import jobs
+from omidpy.spark.frames.writes import jobs
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.tx.transaction import Transaction
 from tests.machines import maven

@@ -34,7 +34,7 @@ from compactor.ranges.range_pass import RangePass
 from compactor.ranges.range_task import RangeTask
 from compactor.rows.clean import FoundRow, sifted
 from compactor.rows.heal import RowPlan, Scope, examine, plan_row, unresolved
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell, KeyRange
 from omidpy.opening import open_store

@@ -2,8 +2,8 @@
 
 A table that was disabled and enabled may have been restored from a snapshot.  Then what has neither
 a shadow cell nor a commit entry stays, and holds the horizon, because it may be what is left of
-committed data (`omidpy/facts/sightings.py`).  Only a person can know that nothing was restored, or
-that it is not wanted.
+committed data (`omidpy/facts/tables/sightings.py`).  Only a person can know that nothing was
+restored, or that it is not wanted.
 
 He speaks of what he was told, which takes hours to find in a large table.  So what is accepted is
 the state in which the table was before it was read, and never one that came meanwhile.
@@ -19,8 +19,8 @@ from compactor.check.fsck import Check, CheckOptions
 from compactor.tables.ownership import Standing, TableStanding, survey, unknown_tables
 from omidpy.base.tables import date_of, dated_incarnation, undated_incarnation
 from omidpy.errors import StorageError, UsageError
-from omidpy.facts import sightings
-from omidpy.facts.sightings import NO_DOUBT
+from omidpy.facts.tables import sightings
+from omidpy.facts.tables.sightings import NO_DOUBT
 from omidpy.storage.base import Store
 
 

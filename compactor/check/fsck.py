@@ -36,10 +36,10 @@ from compactor.rows.heal import Scope, unresolved
 from compactor.rows.pieces import Piece, get_pieces, scan_pieces
 from compactor.tables.ownership import TableStanding, owned, survey
 from omidpy.base.cells import commit_row
-from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.schema.phoenix import misadoption
 from omidpy.base.tables import CONTROL_TABLE
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import NoSuchTable, StorageError, UsageError
 from omidpy.facts.commit_table import (
     COMMIT_TABLE,
@@ -51,7 +51,7 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.format import check_format
-from omidpy.facts.plain_versions import presumed_plain
+from omidpy.facts.tables.plain_versions import presumed_plain
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import (
     MAX_VERSION,

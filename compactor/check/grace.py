@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from compactor.horizon import HOLE, aged, minimum, without_tables
 from compactor.lag import TimestampAges
 from compactor.options import Options
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.facts.commit_table import ADOPTED_CEILING_FACT, COMMIT_TABLE
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Claim, Watermarks

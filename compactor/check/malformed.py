@@ -47,7 +47,7 @@ from omidpy.errors import StorageError
 from omidpy.facts.commit_table import COMMIT, INVALIDATION, CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.inspection import FoundCell, inspect
-from omidpy.facts.plain_versions import PlainVersions
+from omidpy.facts.tables.plain_versions import PlainVersions
 from omidpy.facts.watermarks import CLAIM_PREFIX, SAMPLE_PREFIX, STAMP_PREFIX
 from omidpy.model import TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.reading.visibility import shadow_column

@@ -64,8 +64,8 @@ from compactor.check.facts import (
 from compactor.check.findings import Finding, Kind
 from compactor.pruning.snapshot_holds import root_complaint
 from omidpy.base.cells import decode_long, encode_long, is_shadow_qualifier
-from omidpy.base.clock import Clock
 from omidpy.base.tables import is_system_table, transactional_families
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError, StorageUnavailable, UsageError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable, decode_bound, encode_document

@@ -28,8 +28,8 @@ from math import isinf
 from typing import Final
 
 from compactor.ranges.range_pass import OnStep
-from omidpy.base.ages import Ages
-from omidpy.base.clock import Clock
+from omidpy.base.timing.ages import Ages
+from omidpy.base.timing.clock import Clock
 from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S, Hold, Watermarks
 from omidpy.model import Timestamp
 

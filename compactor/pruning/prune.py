@@ -36,8 +36,8 @@ from compactor.pacing import ENTRY_BYTES, UNPACED, Pacer, Pacing
 from compactor.ranges.ahead import read_ahead
 from compactor.ranges.range_pass import OnStep, ignore_step
 from omidpy.base.cells import commit_row
-from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import ReservationLost, StorageError
 from omidpy.facts.commit_table import CommitTable, EntryRow
 from omidpy.model import MAX_VERSION, KeyRange, Timestamp

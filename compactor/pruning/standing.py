@@ -21,11 +21,11 @@ from compactor.pruning.snapshot_holds import recorded_holds
 from compactor.pruning.unvisited import Surveyed, holding_back
 from compactor.report import Laggard, RunLog
 from compactor.tables.ownership import Standing, TableStanding, owned, survey
-from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.facts.commit_table import COMMIT_TABLE, FIRST_TIMESTAMP_FACT, read_low_watermark
 from omidpy.facts.control import ControlTable
-from omidpy.facts.questions import Questions
-from omidpy.facts.sightings import NO_DOUBT
+from omidpy.facts.tables.questions import Questions
+from omidpy.facts.tables.sightings import NO_DOUBT
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import KeyRange
 from omidpy.storage.base import Store

@@ -10,8 +10,8 @@ Asked is by versions, from the least start timestamp that is about to go to the 
 its checkpoints.  HBase leaves out files without such versions, and gives cells written without a
 transaction versions of another size, so that large plain tables cost one short call a region.
 
-What was asked and answered is remembered for people (`omidpy/facts/questions.py`); each run asks
-anew, because no record says when such a table is written.
+What was asked and answered is remembered for people (`omidpy/facts/tables/questions.py`); each run
+asks anew, because no record says when such a table is written.
 
 Why an answer of none lets them go:
 
@@ -55,7 +55,7 @@ from omidpy.facts.commit_table import (
     read_low_watermark,
 )
 from omidpy.facts.control import ControlTable
-from omidpy.facts.questions import Question
+from omidpy.facts.tables.questions import Question
 from omidpy.model import (
     FIRST_WORLD_TIMESTAMP,
     MAX_VERSION,

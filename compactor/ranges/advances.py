@@ -27,7 +27,7 @@ from typing import Final
 
 from compactor.ranges.progress import Passed
 from compactor.ranges.range_task import RangeResult
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import StorageError
 from omidpy.facts.control import ControlTable, encode_document
 

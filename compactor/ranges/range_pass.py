@@ -39,8 +39,8 @@ from compactor.rows.invalidations import InvalidationCounter, RehearsedCommitTab
 from compactor.rows.long_rows import pass_long_row
 from compactor.rows.orphans import confirmed_orphans, orphan_bytes, removing
 from compactor.tables.naming import is_as_listed
-from omidpy.base.clock import Clock
 from omidpy.base.reach import reached
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Claim, Watermarks

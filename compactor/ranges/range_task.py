@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from compactor.pacing import UNPACED, Pacing
 from compactor.ranges.spans import WHOLE, Span
 from compactor.rows.heal import Scope
-from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions
-from omidpy.facts.sightings import NO_DOUBT
+from omidpy.facts.tables.plain_versions import NO_VERSIONS, PlainVersions
+from omidpy.facts.tables.sightings import NO_DOUBT
 from omidpy.facts.watermarks import Claim
 from omidpy.model import MAX_VERSION, KeyRange, Timestamp
 

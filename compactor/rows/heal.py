@@ -49,7 +49,7 @@ from omidpy.base.cells import (
     is_shadow_qualifier,
     shadow_qualifier,
 )
-from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions
+from omidpy.facts.tables.plain_versions import NO_VERSIONS, PlainVersions
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.reading.visibility import SortedRow, shadow_column, sort_row
 from omidpy.storage.base import DeleteVersion, Put, RowMutation

@@ -37,8 +37,8 @@ from compactor.report import RunLog, RunRecord
 from compactor.run.heart import Heart
 from compactor.run.lease import DEFAULT_LEASE_S, PruneLease, PruneLeaseRecord
 from compactor.run.operation import KIND, CompactionStep, ListTables, Work
-from omidpy.base.clock import Clock
 from omidpy.base.reach import reached
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import (
     CorruptCell,
     FateError,

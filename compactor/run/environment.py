@@ -17,7 +17,7 @@ from compactor.ranges.progress import OnProgress, Progress
 from compactor.ranges.range_pass import OnStep, ignore_step
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.run.lease import DEFAULT_LEASE_S
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 
 ExecuteRanges: TypeAlias = Callable[[Sequence[RangeTask], OnProgress], Sequence[RangeResult]]
 """Passes over ranges, in any order and anywhere, and returns one result for each."""

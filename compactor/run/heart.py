@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageError
 from omidpy.fate.store import FateStore

@@ -29,9 +29,9 @@ from typing import Final
 
 import msgspec
 
-from omidpy.base.clock import Clock
 from omidpy.base.documents import Moment, Natural
 from omidpy.base.tables import CONTROL_TABLE
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell, ReservationLost, StorageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.watermarks import PRUNE_HORIZON, PRUNE_LEASE, Watermarks

@@ -18,7 +18,7 @@ from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import Report
 from compactor.run.environment import Environment, ExecuteRanges, Executors
 from compactor.run.plan import run
-from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.storage.base import Store
 
 

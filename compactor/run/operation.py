@@ -37,8 +37,8 @@ from typing import Any, Final, NamedTuple
 from compactor.pruning.prune import PruneLimits
 from compactor.pruning.slices import Pruning
 from compactor.report import RunRecord
-from compactor.run.journal import Journal
 from compactor.run.lease import PruneLease
+from compactor.run.reporting.journal import Journal
 from omidpy.fate.step import Answer, Defer, Done, Step, StepContext, step
 from omidpy.model import Timestamp
 

@@ -50,15 +50,15 @@ from compactor.ranges.tasks import missed_tasks, narrowed, region_tasks, unclaim
 from compactor.report import AskedReport, Report, RunRecord
 from compactor.run.driver import Driver, rehearse
 from compactor.run.environment import Environment
-from compactor.run.notes import (
+from compactor.run.operation import Listing
+from compactor.run.rehearsal import Rehearsed
+from compactor.run.reporting.notes import (
     NO_ROOT,
     notes_on,
     notes_on_malformed,
 )
-from compactor.run.operation import Listing
-from compactor.run.rehearsal import Rehearsed
+from compactor.run.reporting.summing import Outcome, summed
 from compactor.run.steps import CompactionParts
-from compactor.run.summing import Outcome, summed
 from compactor.tables.ownership import TableStanding, owned
 from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_TABLE

@@ -46,13 +46,13 @@ from compactor.ranges.schedule import Schedule, schedule
 from compactor.ranges.spans import PastPasses
 from compactor.report import Laggard, Report
 from compactor.run.environment import Environment
-from compactor.run.journal import Journal
-from compactor.run.notes import (
+from compactor.run.operation import Work
+from compactor.run.rehearsal import Rehearsed
+from compactor.run.reporting.journal import Journal
+from compactor.run.reporting.notes import (
     BESIDE_OMID,
     note_on_questions,
 )
-from compactor.run.operation import Work
-from compactor.run.rehearsal import Rehearsed
 from compactor.tables.following import adopt_followed
 from compactor.tables.ownership import TableStanding, owned, survey, unknown_tables
 from omidpy.base.remembered import remembered
@@ -67,8 +67,8 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.format import check_format
-from omidpy.facts.plain_versions import presumed_plain
-from omidpy.facts.questions import Question, Questions
+from omidpy.facts.tables.plain_versions import presumed_plain
+from omidpy.facts.tables.questions import Question, Questions
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
 from omidpy.storage.base import RestoresTables, Store

@@ -17,8 +17,8 @@ from compactor.run.environment import Environment, Executors
 from compactor.run.plan import run
 from compactor.shell.display import details, shown_progress, summary
 from compactor.shell.metrics import JOB, check_target, export, values_of
-from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.events import JSON, TEXT, event_line
+from omidpy.base.telemetry.events import JSON, TEXT, event_line
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.opening import open_oracle, open_store
 from omidpy.storage.base import Store
@@ -53,7 +53,7 @@ def compact_address(
             low watermark is read from the store in any case.
         options: What to do.
         make_executors: Makes what carries out the tasks.
-        log_format: How its progress is written, see `omidpy/base/events.py`.
+        log_format: How its progress is written, see `omidpy/base/telemetry/events.py`.
     """
     clock = SystemClock()
     store = open_store(store_url, must_exist=True)

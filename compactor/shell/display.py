@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
 from compactor.report import Held, Report
-from omidpy.base.clock import Clock
-from omidpy.base.events import JSON, TEXT, event_line
+from omidpy.base.telemetry.events import JSON, TEXT, event_line
+from omidpy.base.timing.clock import Clock
 
 if TYPE_CHECKING:
     from compactor.ranges.progress import Passed

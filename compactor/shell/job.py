@@ -37,18 +37,18 @@ from compactor.shell.command import (
     exit_code,
     show,
 )
-from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.events import FORMS, JSON, TEXT, check_format, configure
 from omidpy.base.installation import install_hint
 from omidpy.base.schema.compaction_choices import COMPACTION
-from omidpy.base.stages import described
+from omidpy.base.telemetry.events import FORMS, JSON, TEXT, check_format, configure
+from omidpy.base.telemetry.stages import described
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.words.choices import add_choices
 from omidpy.errors import ConfigError, OmidError, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.opening import open_store
 from omidpy.storage.base import Store
 from omidpy.storage.handed import HandedStore, handed
-from omidpy.storage.sqlite.reads import url_of
+from omidpy.storage.sqlite.queries.reads import url_of
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkConf, SparkContext

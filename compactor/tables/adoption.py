@@ -73,11 +73,11 @@ from omidpy.base.tables import (
     weakness,
 )
 from omidpy.errors import NoSuchTable, StorageError, UsageError
-from omidpy.facts.catalog import CONFLICT_LEVELS, is_closed
 from omidpy.facts.control import ControlTable
-from omidpy.facts.makers import Makers
-from omidpy.facts.plain_versions import NO_VERSIONS, plain_versions
-from omidpy.facts.sightings import NO_DOUBT, doubt_about, sight_adopted, state_of
+from omidpy.facts.tables.catalog import CONFLICT_LEVELS, is_closed
+from omidpy.facts.tables.makers import Makers
+from omidpy.facts.tables.plain_versions import NO_VERSIONS, plain_versions
+from omidpy.facts.tables.sightings import NO_DOUBT, doubt_about, sight_adopted, state_of
 from omidpy.model import TableSchema
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
@@ -314,7 +314,7 @@ def adopt(
             so that they stay (`facts/sightings.py`), where single tables are restored; a person who
             adopts has said that they may go.
         reopens: Whether transactions may write a table of ours again that somebody has closed to
-            remove it (`omidpy/facts/removal.py`).
+            remove it (`omidpy/facts/tables/removal.py`).
 
     Returns:
         By family, how many cells of plain data got shadow cells.

@@ -1,7 +1,7 @@
 """What does a table hold, family by family, and may transactions have written it?
 
 Read before the table is adopted.  A data cell without a shadow cell is one of four things, told by
-its commit entry and by its version (`omidpy/facts/plain_versions.py`):
+its commit entry and by its version (`omidpy/facts/tables/plain_versions.py`):
 
     committed     its entry stands: the next compaction writes its shadow cell
     plain         no oracle issues such versions: data, written without a transaction
@@ -25,7 +25,7 @@ from omidpy.base.cells import is_tombstone
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import transactional_families
 from omidpy.facts.commit_table import CommitTable, read_timestamp_ceiling
-from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
+from omidpy.facts.tables.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema, Timestamp, base
 from omidpy.reading.visibility import sort_row
 from omidpy.storage.base import Store, Wanted

@@ -3,8 +3,8 @@
 A shadow cell whose value is its cell's own version says: committed at that moment, and speaks for
 that cell alone.  Every snapshot then sees the cell, since its version lies below every timestamp
 that an oracle issues here.  That is the condition, too
-(`omidpy/facts/plain_versions.py`): a cell whose version could be a transaction's may be what an
-aborted one left, and that must never be committed afterwards (I9).
+(`omidpy/facts/tables/plain_versions.py`): a cell whose version could be a transaction's may be what
+an aborted one left, and that must never be committed afterwards (I9).
 
 Empty values and Omid's older tombstone would be read as deletes, so a table that holds one is
 refused.  Programs that still write to the table without transactions must stop before: what comes
@@ -20,7 +20,7 @@ from typing import Final
 from compactor.rows.pieces import scan_pieces
 from omidpy.base.cells import encode_long, is_tombstone
 from omidpy.errors import UsageError
-from omidpy.facts.plain_versions import PlainVersions
+from omidpy.facts.tables.plain_versions import PlainVersions
 from omidpy.model import Timestamp
 from omidpy.reading.visibility import shadow_column, sort_row
 from omidpy.storage.base import Put, RowMutation, Store, Wanted

@@ -28,7 +28,7 @@ from omidpy.base.schema.phoenix import is_transactional, schema_of
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
 from omidpy.errors import CorruptCell, OmidError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
-from omidpy.facts.sightings import NO_DOUBT
+from omidpy.facts.tables.sightings import NO_DOUBT
 from omidpy.model import TableSchema
 from omidpy.storage.base import Store
 

@@ -19,7 +19,7 @@ from omidpy.base.tables import (
     undated_incarnation,
 )
 from omidpy.errors import StorageError
-from omidpy.facts.sightings import state_of
+from omidpy.facts.tables.sightings import state_of
 from omidpy.model import TableSchema
 from omidpy.storage.base import RestoresTables, Store
 from omidpy.storage.rules import has

@@ -36,8 +36,8 @@ from omidpy.base.tables import (
 from omidpy.errors import NoSuchTable, StorageError
 from omidpy.facts.commit_table import read_low_watermark, read_timestamp_ceiling
 from omidpy.facts.control import ControlTable, encode_document
-from omidpy.facts.plain_versions import presumed_plain
-from omidpy.facts.sightings import DOUBTS_ALL, NO_DOUBT, Seen, sight
+from omidpy.facts.tables.plain_versions import presumed_plain
+from omidpy.facts.tables.sightings import DOUBTS_ALL, NO_DOUBT, Seen, sight
 from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema
 from omidpy.storage.base import Store
 

@@ -58,11 +58,11 @@ from omidpy.errors import (
     TableExists,
     UsageError,
 )
-from omidpy.facts.catalog import check_ours
 from omidpy.facts.control import ControlTable
-from omidpy.facts.makers import Makers, ghost_text
-from omidpy.facts.removal import close, remove_closed, remove_table, reopen
-from omidpy.facts.sightings import sight_first
+from omidpy.facts.tables.catalog import check_ours
+from omidpy.facts.tables.makers import Makers, ghost_text
+from omidpy.facts.tables.removal import close, remove_closed, remove_table, reopen
+from omidpy.facts.tables.sightings import sight_first
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation

@@ -31,7 +31,7 @@ from omidpy.base.schema.table_settings import settings_by_name
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
 from omidpy.base.words.arguments import check_table_name
 from omidpy.errors import CorruptCell, NoSuchTable, OperationFailed, UsageError
-from omidpy.facts.catalog import NewTable
+from omidpy.facts.tables.catalog import NewTable
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation

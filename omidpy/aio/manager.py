@@ -16,12 +16,12 @@ from omidpy.aio.lanes import Lane, Opening, Threads, awaited, iterated, opening
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
 from omidpy.base.callers.runners import Runner
-from omidpy.base.client_metrics import ClientMetrics
+from omidpy.base.telemetry.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown
-from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
+from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import Change, Committed, Outcome, TransactionStatus
-from omidpy.storage.hbase.from_happybase import Connection, DirectConnection, Pool
+from omidpy.storage.hbase.addresses.from_happybase import Connection, DirectConnection, Pool
 from omidpy.tx import retry
 from omidpy.tx.feeds import open_watch
 from omidpy.tx.keys import keyed

@@ -20,9 +20,9 @@ from omidpy.base.remembered import remembered
 from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
-from omidpy.tx import batch, ordinals, table, transaction
+from omidpy.tx import batch, table, transaction
 from omidpy.tx.parts import worker
-from omidpy.tx.writes import layers, savepoint
+from omidpy.tx.writes import layers, ordinals, savepoint
 
 _inside: ContextVar[tuple[Savepoint, ...]] = ContextVar("inside", default=())
 """The savepoints in whose blocks the task runs."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from omidpy.base.events import FORMS
+from omidpy.base.telemetry.events import FORMS
 from omidpy.base.words.printable import printable
 from omidpy.errors import ConfigError, UsageError
 from omidpy.opening import open_store

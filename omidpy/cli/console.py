@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omidpy.base.events import TEXT, check_format, configure
 from omidpy.base.installation import install_hint
+from omidpy.base.telemetry.events import TEXT, check_format, configure
 from omidpy.cli.common import LogFormat, Metrics, StoreUrl, TsoAddress
 from omidpy.errors import ConfigError
 

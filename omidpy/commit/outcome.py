@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
-from omidpy.base.pauses import Pauses
 from omidpy.base.reach import reached
 from omidpy.base.tables import OWN_TABLE_PREFIX
+from omidpy.base.timing.clock import Clock
+from omidpy.base.timing.pauses import Pauses
 from omidpy.errors import OracleUnavailable, StorageError
 from omidpy.facts.commit_table import (
     FIRST_TIMESTAMP_FACT,

@@ -33,7 +33,7 @@ from omidpy.model import Timestamp
 from omidpy.storage.base import RowMutation, Store
 
 if TYPE_CHECKING:
-    from omidpy.base.tracing import Tracing
+    from omidpy.base.telemetry.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Completion:
     leftovers: Mapping[str, Sequence[RowMutation]] = field(default_factory=dict)
     """What is of no use to anybody once the transaction has committed."""
     trace: object = None
-    """Behind which span it is done, see `omidpy/base/tracing.py`."""
+    """Behind which span it is done, see `omidpy/base/telemetry/tracing.py`."""
 
 
 class PostCommitter(Protocol):

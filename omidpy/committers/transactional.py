@@ -27,10 +27,10 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from omidpy.base.clock import SystemClock
 from omidpy.base.installation import install_hint
 from omidpy.base.reach import reached
 from omidpy.base.tables import PUBLISHED_TABLE
+from omidpy.base.timing.clock import SystemClock
 from omidpy.committers.choice import CONFLICTS, committer, object_store
 from omidpy.committers.contents import manifests
 from omidpy.committers.contents.manifests import PublishedFile

@@ -14,7 +14,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from omidpy.base.events import TEXT, log_event
+from omidpy.base.telemetry.events import TEXT, log_event
 from omidpy.console.app import Console
 from omidpy.console.deeds import Journal
 from omidpy.console.settings import Settings

@@ -15,7 +15,7 @@ import uuid
 from types import TracebackType
 from typing import Final, Self
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import SnapshotTooOld, TransactionClosed, UsageError
 from omidpy.facts.watermarks import Hold, Watermarks
 from omidpy.model import Timestamp

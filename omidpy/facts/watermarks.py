@@ -26,11 +26,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from omidpy.base.ages import NO_SAMPLE, Ages, Sample, Stamp, stamped
 from omidpy.base.cells import encode_long
-from omidpy.base.clock import Clock
 from omidpy.base.documents import Moment, Natural
 from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE
+from omidpy.base.timing.ages import NO_SAMPLE, Ages, Sample, Stamp, stamped
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell
 from omidpy.facts.commit_table import LOW_WATERMARK_FACT
 from omidpy.facts.control import (

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.pauses import Pauses
+from omidpy.base.timing.clock import Clock, SystemClock
+from omidpy.base.timing.pauses import Pauses
 from omidpy.errors import ReservationLost
 from omidpy.fate.locks import Locks, UnreadableQueue, salvaged
 from omidpy.fate.operation import (

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
-from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.within import within
 from omidpy.errors import FateError, OperationFailed, ReservationLost, UsageError
 from omidpy.fate.locks import Locks

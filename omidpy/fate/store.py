@@ -29,9 +29,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from omidpy.base.clock import Clock
-from omidpy.base.pauses import pause_after
 from omidpy.base.reach import reached
+from omidpy.base.timing.clock import Clock
+from omidpy.base.timing.pauses import pause_after
 from omidpy.errors import FateError, ReservationLost, StorageUnavailable, UsageError
 from omidpy.fate.operation import (
     FINISHED,

@@ -11,7 +11,7 @@ from omidpy.happybase import families as options_of
 from omidpy.happybase.columns import Text, as_bytes, table_text
 from omidpy.happybase.session import PlainSession
 from omidpy.happybase.table import Table
-from omidpy.storage.hbase.from_happybase import DirectConnection, Settings
+from omidpy.storage.hbase.addresses.from_happybase import DirectConnection, Settings
 from omidpy.storage.hbase.native.address import SCHEMES
 from omidpy.storage.hbase.native.values import TableDescriptor
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from omidpy.happybase.connection import Connection
-from omidpy.storage.hbase.from_happybase import DirectConnection, Settings
+from omidpy.storage.hbase.addresses.from_happybase import DirectConnection, Settings
 
 
 class NoConnectionsAvailable(RuntimeError):

@@ -29,9 +29,9 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from omidpy.base.clock import Clock
 from omidpy.base.documents import UNREADABLE, Natural, Positive
 from omidpy.base.reach import reached
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import NoSuchTable, StorageUnavailable
 from omidpy.life.base import TRUST
 from omidpy.life.processes import Process, has_ended, this_process

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 
 _PROC: Final = Path("/proc")
 _STATE: Final = 0

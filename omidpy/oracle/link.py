@@ -32,8 +32,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from omidpy.base.clock import Clock
 from omidpy.base.reach import reached
+from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, LocalProtocolError, OmidError, RemoteProtocolError
 from omidpy.model import Timestamp

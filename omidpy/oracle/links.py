@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError
 from omidpy.model import Timestamp

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from omidpy.base.wakefulness import Wakefulness
+from omidpy.base.timing.wakefulness import Wakefulness
 from omidpy.oracle.tls import TlsSocket
 
 LIVENESS_OPTIONS: Final = {

@@ -23,9 +23,9 @@ import weakref
 from collections.abc import Callable, Collection
 from typing import Final
 
-from omidpy.base.clock import Clock, SystemClock
-from omidpy.base.pauses import pause_after
 from omidpy.base.reach import reached
+from omidpy.base.timing.clock import Clock, SystemClock
+from omidpy.base.timing.pauses import pause_after
 from omidpy.base.within import within
 from omidpy.errors import (
     ConfigError,

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from omidpy.base.clock import Clock
 from omidpy.base.ensemble import FLAGS
+from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError
 from omidpy.wire.tls import TlsStream, client_context, refusal

@@ -25,10 +25,10 @@ from math import inf
 from typing import TYPE_CHECKING, Final, cast, overload
 
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
-from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import CommitEntry
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import NoSuchTable, SnapshotTooOld
-from omidpy.facts.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
+from omidpy.facts.tables.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
 from omidpy.model import (
     FIRST_WORLD_TIMESTAMP,
@@ -57,7 +57,7 @@ from omidpy.reading.visibility import (
 from omidpy.storage.base import PairsCells, Row, ShapesRows, Store
 
 if TYPE_CHECKING:
-    from omidpy.base.tracing import Tracing
+    from omidpy.base.telemetry.tracing import Tracing
 
 log = logging.getLogger(__name__)
 

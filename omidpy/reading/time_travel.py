@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from omidpy.base.ages import Sample
+from omidpy.base.timing.ages import Sample
 from omidpy.errors import SnapshotTooOld, UsageError
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from omidpy.admin.table_steps import give_up_making
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.fate.admin import Admin
 from omidpy.fate.looking import look
 from omidpy.fate.store import FateStore

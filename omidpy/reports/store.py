@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import CorruptCell, OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from omidpy.base.schema.table_settings import ATTRIBUTES
 from omidpy.base.tables import CONFLICT_LEVEL_ATTRIBUTE
-from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
-from omidpy.facts.makers import Makers, ghost_text
+from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL
+from omidpy.facts.tables.makers import Makers, ghost_text
 from omidpy.storage.base import Store
 
 if TYPE_CHECKING:

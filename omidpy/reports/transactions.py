@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from omidpy.base.clock import SystemClock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.timing.clock import SystemClock
 from omidpy.commit.outcome import recorded_outcome, why_never_issued
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import CommitTable

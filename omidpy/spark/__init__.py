@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from omidpy.spark.exporting import export_once
     from omidpy.spark.frames.sessions import Snapshot, read, save, snapshot, write
-    from omidpy.spark.frames.streaming import each_batch
+    from omidpy.spark.frames.writes.streaming import each_batch
 
 __all__ = ["Snapshot", "each_batch", "export_once", "read", "register", "save", "snapshot", "write"]
 
@@ -36,7 +36,8 @@ def __getattr__(name: str) -> Any:
     if name not in _FRAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from omidpy.spark.frames import sessions, streaming  # noqa: PLC0415 - an extra
+        from omidpy.spark.frames import sessions  # noqa: PLC0415 - an extra
+        from omidpy.spark.frames.writes import streaming  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigError(
             f"DataFrames of tables need pyspark 4.1 or newer ({error}): {install_hint('spark')}"
@@ -76,7 +77,7 @@ def _register_frames(spark: SparkSession) -> None:
     from pyspark.sql.readwriter import DataFrameWriter  # noqa: PLC0415 - an extra
 
     from omidpy.spark.frames.source import OmidSource  # noqa: PLC0415 - see above
-    from omidpy.spark.frames.teaching import teach  # noqa: PLC0415 - see above
+    from omidpy.spark.frames.writes.teaching import teach  # noqa: PLC0415 - see above
 
     spark.dataSource.register(OmidSource)
     teach(DataFrameWriter)

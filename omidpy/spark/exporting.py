@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from omidpy.base.stages import described
+from omidpy.base.telemetry.stages import described
 from omidpy.connect import connect
 from omidpy.recipes.export_queue.delivery.portions import Portion, Possession, read
-from omidpy.recipes.export_queue.entries.codecs import codec_named
+from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
 from omidpy.recipes.export_queue.exporter import Batch, Entry, Exporter, Exporting, as_exporter
 from omidpy.storage.handed import HandedStore, handed
 

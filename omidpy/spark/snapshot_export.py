@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from omidpy.base.stages import described
+from omidpy.base.telemetry.stages import described
 from omidpy.committers.snapshots import Portion, Run, Work, write_portion
 from omidpy.committers.values import TaskMessage
 from omidpy.connect import connect

@@ -17,7 +17,8 @@ it was about.  The conflict level of the table is the same for every client (`Ca
 in front spreads keys that count upwards over the regions of the table.
 
 A caller that knows more of what it was about writes it behind the `1`, as frames of Spark do: a
-repetition that is about something else is then found out by them (`omidpy/spark/frames/once.py`).
+repetition that is about something else is then found out by them
+(`omidpy/spark/frames/writes/once.py`).
 
 Keys are forgotten by compactions (`compactor/pruning/keys.py`).
 """

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.loops import Exit, Loop, goes_on
-from omidpy.base.clock import Clock
-from omidpy.base.pauses import Pauses
+from omidpy.base.timing.clock import Clock
+from omidpy.base.timing.pauses import Pauses
 from omidpy.errors import AlreadyCommitted, OmidError, UsageError
 from omidpy.model import Committed, TransactionStatus
 

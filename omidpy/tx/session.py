@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from omidpy.base.callers.runners import Runner
-from omidpy.base.client_metrics import Tally
-from omidpy.base.clock import Clock
+from omidpy.base.telemetry.client_metrics import Tally
+from omidpy.base.timing.clock import Clock
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import (
     IN_A_FILE,
@@ -24,20 +24,20 @@ from omidpy.commit.post_commit import (
     SyncPostCommitter,
 )
 from omidpy.errors import NoSuchQueue, UsageError
-from omidpy.facts.catalog import Catalog
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
+from omidpy.facts.tables.catalog import Catalog
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Timestamp, TransactionStatus
 from omidpy.oracle.base import Oracle, WritesCells
 from omidpy.reading.resolution import CellResolver
 from omidpy.reading.snapshot import SnapshotReader
 from omidpy.storage.base import Store
-from omidpy.tx.ordinals import Adding
 from omidpy.tx.publishing import Publishing
+from omidpy.tx.writes.ordinals import Adding
 
 if TYPE_CHECKING:
-    from omidpy.base.tracing import Tracing
+    from omidpy.base.telemetry.tracing import Tracing
 
 POST_COMMIT_MODES: Final = ("async", "sync", "none")
 

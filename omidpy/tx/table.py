@@ -25,7 +25,7 @@ from omidpy.base.words.arguments import (
 )
 from omidpy.codec import Codec
 from omidpy.errors import UsageError
-from omidpy.facts.layout import TableLayout
+from omidpy.facts.tables.layout import TableLayout
 from omidpy.model import Cell, ColumnSpec, KeyRange
 from omidpy.reading.visibility import NOTHING, SeenRow, VisibleCell, VisibleRow, cells_of
 from omidpy.tx.batch import Batch

@@ -42,7 +42,7 @@ from omidpy.errors import (
     TransactionClosed,
     UsageError,
 )
-from omidpy.facts.layout import TableLayout
+from omidpy.facts.tables.layout import TableLayout
 from omidpy.model import (
     Aborted,
     Cell,
@@ -58,11 +58,11 @@ from omidpy.oracle.base import Begun, CommitGranted, CommitRefused
 from omidpy.reading.snapshot import Snapshot
 from omidpy.tx.callbacks import Callbacks
 from omidpy.tx.keys import COLUMN, USED, check_key, find_use, key_row, open_keys, used_before
-from omidpy.tx.ordinals import Adding, Ordinals
 from omidpy.tx.publishing import Publication, Published
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES, ContradictingPart, WriteBuffer
+from omidpy.tx.writes.ordinals import Adding, Ordinals
 from omidpy.tx.writes.savepoint import Savepoint
 from omidpy.tx.writes.table_writes import are_indexes_minded
 from omidpy.wire.frames import MAX_COMMIT_NUMBERS

@@ -13,11 +13,11 @@ from compactor.report import RUNS_KEPT, Report, RunLog, new_run
 from compactor.run.local import compact
 from compactor.run.plan import STEPS
 from compactor.tables.ownership import set_ignored
-from omidpy.base.ages import Sample
 from omidpy.base.cells import LOW_WATERMARK_ROW, encode_long
-from omidpy.base.clock import ManualClock
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE
+from omidpy.base.timing.ages import Sample
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError, OracleError, ReservationLost, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
 from omidpy.facts.control import encode_document

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import new_id
 from omidpy.fate.store import FateStore

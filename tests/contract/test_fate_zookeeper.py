@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.fate.store import FateStore
 from omidpy.fate.zookeeper.session import Delete
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore

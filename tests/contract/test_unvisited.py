@@ -17,7 +17,7 @@ from compactor.report import RunLog
 from compactor.tables.ownership import set_ignored
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.errors import StorageUnavailable
-from omidpy.facts.questions import Questions
+from omidpy.facts.tables.questions import Questions
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell
 from omidpy.reports.store import collect as collect_status

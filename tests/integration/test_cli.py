@@ -18,7 +18,7 @@ import omidpy.cli.compaction.compact
 from compactor.report import RunLog, RunRecord
 from compactor.shell.job import parser
 from omidpy.base.cells import encode_long, shadow_qualifier
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.cli import main
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.facts.control import ControlTable
@@ -27,7 +27,7 @@ from omidpy.facts.watermarks import Watermarks
 from omidpy.model import FamilySchema, TableSchema, Timestamp
 from omidpy.opening import open_store
 from omidpy.storage.base import Put, RowMutation
-from omidpy.storage.sqlite.reads import url_of
+from omidpy.storage.sqlite.queries.reads import url_of
 from omidpy.storage.sqlite.store import SqliteStore
 from tests.machines.cells import World
 from tests.machines.documents import environment

@@ -18,7 +18,7 @@ import omidpy
 from omidpy.cli import main
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue.delivery import patience
-from omidpy.recipes.export_queue.entries.state import Places
+from omidpy.recipes.export_queue.entries.stored.state import Places
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from tests.machines.documents import environment
 from tests.machines.processes import tso_server

@@ -22,11 +22,11 @@ import pytest
 from msgspec.structs import replace
 
 from omidpy.admin.table_steps import Make, Renewal
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.cli import main
-from omidpy.facts.catalog import Catalog
 from omidpy.facts.control import ControlTable
-from omidpy.facts.makers import Makers
+from omidpy.facts.tables.catalog import Catalog
+from omidpy.facts.tables.makers import Makers
 from omidpy.fate import Fate, Locks, Operation, TableFateStore
 from omidpy.fate.admin import Admin
 from omidpy.fate.operation import Failure, FateId, Status

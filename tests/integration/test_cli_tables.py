@@ -15,7 +15,7 @@ import omidpy
 from omidpy import admin
 from omidpy.cli import main
 from omidpy.errors import ConfigError
-from omidpy.facts.removal import close
+from omidpy.facts.tables.removal import close
 from omidpy.fate import Fate, TableFateStore
 from omidpy.fate.client import OperationHandle
 from tests.machines.documents import environment

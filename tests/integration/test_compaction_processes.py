@@ -35,7 +35,7 @@ from compactor.ranges.progress import NoProgress
 from compactor.run.environment import Environment
 from compactor.run.local import ranges_here
 from compactor.run.plan import run
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE
 

@@ -11,7 +11,7 @@ import pytest
 
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
-from omidpy.storage.hbase.address import Gateway, parse_address
+from omidpy.storage.hbase.addresses.gateways import Gateway, parse_address
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from tests.machines.documents import ROOT, PageRun
 from tests.machines.hbase import HBase

@@ -26,7 +26,7 @@ from omidpy.facts.control import ControlTable
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.reports.health.checks import clock_finding
 from omidpy.reports.health.findings import ClockFinding, Health
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.native import inspection
 from omidpy.storage.hbase.native.inspection import Seen
 from omidpy.storage.hbase.rpc import probe

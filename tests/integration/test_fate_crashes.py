@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.fate.running.executor import Executor
 from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import TableFateStore

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from omidpy.base.clock import ManualClock, SystemClock
+from omidpy.base.timing.clock import ManualClock, SystemClock
 from omidpy.cli import main
 from omidpy.errors import ConfigError, CorruptCell, StorageUnavailable
 from omidpy.fate import Done, Fate, Status, Step, ZooKeeperFateStore, step

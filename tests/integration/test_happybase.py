@@ -18,7 +18,7 @@ from thriftpy2.thrift import TException
 import omidpy
 from omidpy import errors
 from omidpy.manager import TransactionManager
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.tx.transaction import Transaction
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase

@@ -16,7 +16,7 @@ import pytest
 import omidpy
 from omidpy import errors
 from omidpy import happybase as ours
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.processes import tso_server

@@ -16,7 +16,7 @@ import pytest
 from omidpy.model import FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.hbase import paging
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.rpc.gateway import Client, Unanswered, open_client
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 from omidpy.storage.hbase.thrift1 import Thrift1Store

@@ -24,7 +24,7 @@ from thriftpy2.thrift import TMessageType
 from thriftpy2.transport import TBufferedTransportFactory, TFramedTransportFactory, TSocket
 
 from omidpy.errors import ConfigError, NoSuchTable, StorageUnavailable, UsageError
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.idl import thrift2
 from omidpy.storage.hbase.rpc import gateway as clients
 from omidpy.storage.hbase.rpc.gateway import (

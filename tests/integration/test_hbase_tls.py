@@ -11,7 +11,7 @@ import pytest
 import omidpy
 from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.reports.health.checks import check_gateways
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.tls import TlsProxy, loopback_certificate

@@ -18,9 +18,9 @@ from typing import Any, cast
 
 import pytest
 
-from omidpy.base.clock import ManualClock
-from omidpy.base.metrics import NO_METRICS, NoMetrics
-from omidpy.base.wakefulness import LOOKS_S, SOON_COUNT, SOON_S
+from omidpy.base.telemetry.metrics import NO_METRICS, NoMetrics
+from omidpy.base.timing.clock import ManualClock
+from omidpy.base.timing.wakefulness import LOOKS_S, SOON_COUNT, SOON_S
 from omidpy.errors import LeaseLost, StorageUnavailable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 import omidpy
-from omidpy.base.clock import ManualClock, SystemClock
+from omidpy.base.timing.clock import ManualClock, SystemClock
 from omidpy.committers.hadoop import leftovers
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.store import ObjectStore

@@ -15,7 +15,7 @@ from compactor.ranges.progress import Passed
 from compactor.run.environment import Environment, Executors
 from compactor.run.plan import run
 from compactor.shell import job
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from tests.integration.test_spark_job import needs_spark

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from omidpy.base.clock import SystemClock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import ConfigError, OracleUnavailable, UsageError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable

@@ -14,8 +14,8 @@ from compactor.ranges.range_pass import OnStep, ignore_step
 from compactor.report import Report
 from compactor.run.local import compact
 from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_commit, encode_long
-from omidpy.base.clock import ManualClock
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, INCARNATION_ATTRIBUTE, OMID_ENABLED
+from omidpy.base.timing.clock import ManualClock
 from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
@@ -26,7 +26,7 @@ from omidpy.facts.commit_table import (
     create_system_tables,
 )
 from omidpy.facts.control import ControlTable
-from omidpy.facts.sightings import sight_first
+from omidpy.facts.tables.sightings import sight_first
 from omidpy.model import Cell, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.reading.resolution import CellResolver
 from omidpy.reading.visibility import (

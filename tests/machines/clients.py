@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Final
 
-from omidpy.base.clock import Clock, ManualClock
+from omidpy.base.timing.clock import Clock, ManualClock
 from omidpy.connect import find_queue, make_publisher
 from omidpy.errors import OracleUnavailable
 from omidpy.facts.commit_table import CommitTable

@@ -12,7 +12,7 @@ from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable
 from omidpy.model import TransactionStatus
 from omidpy.recipes.export_queue import Batch, ExportQueue, Poison, TransactionalExporter
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position, Window
-from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
+from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import QUEUE, STEPS, Scene
 from tests.machines.export_rebucketing import STEPS as REBUCKETING_STEPS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue
 from omidpy.recipes.export_queue.delivery.runner import Runner
 from omidpy.storage.base import Store

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from omidpy.manager import TransactionManager
-from omidpy.spark.frames import jobs
-from omidpy.spark.frames.jobs import Job
 from omidpy.spark.frames.places import Place
+from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes.jobs import Job
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import omidpy.spark
 from omidpy.spark.frames.source import OmidSource
-from omidpy.spark.frames.streaming import BatchWriter
-from omidpy.spark.frames.writing import TableWriter
+from omidpy.spark.frames.writes.streaming import BatchWriter
+from omidpy.spark.frames.writes.writing import TableWriter
 from tests.machines.frames_session import java_of, streaming_session
 
 if TYPE_CHECKING:

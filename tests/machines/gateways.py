@@ -20,7 +20,7 @@ from thriftpy2.protocol import TBinaryProtocolFactory, TCompactProtocolFactory
 from thriftpy2.thrift import TProcessor
 from thriftpy2.transport import TBufferedTransportFactory, TFramedTransportFactory, TSocket
 
-from omidpy.storage.hbase.address import Api
+from omidpy.storage.hbase.addresses.gateways import Api
 from omidpy.storage.hbase.idl import service, thrift2
 
 PATIENCE_S: Final = 30.0

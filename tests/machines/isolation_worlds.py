@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compactor.run.local import compact
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import OracleUnavailable
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP

@@ -27,7 +27,7 @@ from compactor.report import Report
 from compactor.run.environment import Environment
 from compactor.run.plan import run
 from compactor.shell import job
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.opening import open_store
 from omidpy.storage.handed import HandedStore
 from omidpy.storage.sqlite import SqliteStore

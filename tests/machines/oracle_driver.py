@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from omidpy.base.ages import Sample
-from omidpy.base.clock import ManualClock
 from omidpy.base.commit_facts import INVALID, CommitEntry
+from omidpy.base.timing.ages import Sample
+from omidpy.base.timing.clock import ManualClock
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.messages import (
     CommitRequest,

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import RemoteProtocolError
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.frames import encode_request, frame, frame_request

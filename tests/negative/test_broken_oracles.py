@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.model import TableId, Timestamp
 from omidpy.oracle.base import AbortReason
 from omidpy.wire.messages import (

@@ -23,12 +23,17 @@ from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.crew import Crew
 from omidpy.recipes.export_queue.entries import acknowledgement, ordering
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position, Window
-from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Definition, Raw
+from omidpy.recipes.export_queue.entries.stored.state import (
+    BucketRows,
+    BucketState,
+    Definition,
+    Raw,
+)
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import Batch
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from omidpy.storage.base import DeleteVersion, RowMutation
-from omidpy.tx.ordinals import Ordinals
+from omidpy.tx.writes.ordinals import Ordinals
 from tests.machines import export_checks
 from tests.machines.naive_oracle import NaiveOracle
 

@@ -25,8 +25,8 @@ from compactor.check.fsck import Check, CheckOptions
 from compactor.options import Options
 from compactor.run.local import compact
 from omidpy import admin
-from omidpy.base.clock import SystemClock
 from omidpy.base.tables import CONTROL_TABLE
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE
 from omidpy.fate import Done, Fate, Locks, Step, TableFateStore, step

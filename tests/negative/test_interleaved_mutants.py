@@ -18,7 +18,7 @@ from compactor.pruning.collection import Collection
 from compactor.rows.old_versions import Column, Committed
 from omidpy.base.cells import cell_id
 from omidpy.errors import SnapshotTooOld, TransactionAborted
-from omidpy.facts.layout import TableLayout
+from omidpy.facts.tables.layout import TableLayout
 from omidpy.model import MAX_VERSION, Cell, Timestamp
 from omidpy.reading.snapshot import Snapshot
 from omidpy.tx.writes.buffer import WriteBuffer

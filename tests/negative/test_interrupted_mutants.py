@@ -17,10 +17,10 @@ import pytest
 from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
 from omidpy.storage import memory
-from omidpy.storage.sqlite import reads
 from omidpy.storage.sqlite.file import Database
 from omidpy.storage.sqlite.handle import Handle
 from omidpy.storage.sqlite.lock import FairLock, _Place
+from omidpy.storage.sqlite.queries import reads
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.writes.buffer import WriteBuffer
 from tests.machines.interrupts.calls import Harm

@@ -30,9 +30,9 @@ from compactor.run.local import ranges_here
 from compactor.run.plan import ANSWERS_HOLD_S, Compaction
 from compactor.tables.ownership import TableStanding
 from omidpy.base.cells import commit_row, encode_commit, encode_long
-from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import OMID_ENABLED
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import OracleError, ReservationLost
 from omidpy.facts.commit_table import (
     COMMIT,

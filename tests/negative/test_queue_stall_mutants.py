@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from omidpy.manager import TransactionManager
-from omidpy.recipes.export_queue.entries.state import BucketState, Definition, Places
+from omidpy.recipes.export_queue.entries.stored.state import BucketState, Definition, Places
 from omidpy.recipes.export_queue.upkeep import making, retention
 from omidpy.recipes.export_queue.upkeep.rebucketing import Prepare
 from tests.machines.stalls.lives import Ending, Moment

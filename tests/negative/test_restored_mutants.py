@@ -20,7 +20,7 @@ from compactor.run.local import ranges_here
 from compactor.run.plan import Compaction
 from compactor.tables.ownership import TableStanding
 from omidpy.base.tables import undated_incarnation
-from omidpy.facts.sightings import NO_DOUBT
+from omidpy.facts.tables.sightings import NO_DOUBT
 from omidpy.model import base
 from omidpy.storage.base import Store
 from tests.machines.cells import ALL_AT_ONCE, World

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from omidpy.recipes.export_queue.delivery import patience as patience_module
-from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Raw
+from omidpy.recipes.export_queue.entries.stored.state import BucketRows, BucketState, Raw
 from tests.machines.stalls.exporters import FENCE, MARKS, World
 from tests.machines.stalls.lives import Ending, moments_of
 from tests.negative.test_export_exact_mutants import never_looks_again, reads_no_mark

@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compactor.run.local import compact
-from omidpy.base.ages import Sample
 from omidpy.base.cells import LEGACY_TOMBSTONE, SHADOW_PREFIX, SHADOW_SUFFIX, encode_long
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.ages import Sample
+from omidpy.base.timing.clock import ManualClock
 from omidpy.commit.post_commit import Completer
 from omidpy.errors import SnapshotTooOld, TransactionAborted
 from omidpy.facts.commit_table import (

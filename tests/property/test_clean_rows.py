@@ -29,9 +29,9 @@ from compactor.rows.clean import Sifted as SiftedPage
 from compactor.rows.clean import sifted
 from compactor.rows.heal import Scope, examine, plan_row, unresolved
 from omidpy.base.cells import LEGACY_TOMBSTONE, SHADOW_SUFFIX, encode_long, shadow_qualifier
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables
-from omidpy.facts.plain_versions import PlainVersions
+from omidpy.facts.tables.plain_versions import PlainVersions
 from omidpy.model import (
     MAX_VERSION,
     TIMESTAMP_STEP,

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.commit.post_commit import Completer, Completion
 from omidpy.errors import SnapshotTooOld, WriteConflict
 from omidpy.facts.commit_table import CommitTable

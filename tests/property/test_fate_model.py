@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.fate import Done, Fate, Keep, Operation, OperationHandle, Status, Step, step
 from omidpy.fate.admin import Admin, Outcome
 from omidpy.fate.operation import CANCELLABLE, FINISHED, FateId

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 )
 
 from compactor.run.local import compact
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.commit.post_commit import Completion
 from omidpy.errors import SnapshotTooOld, TransactionAborted, TransactionClosed, WriteConflict
 from omidpy.facts.holds import HeldSnapshot

@@ -15,7 +15,7 @@ import pytest
 
 from compactor.run.local import compact
 from omidpy.base.cells import is_shadow_qualifier
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import TransactionAborted, TransactionClosed
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Committed, TransactionStatus, base

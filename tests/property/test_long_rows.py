@@ -22,9 +22,9 @@ from compactor.ranges.range_pass import RangePass
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.ranges.spans import WHOLE, Span
 from omidpy.base.cells import INVALIDATION_VALUE, commit_row, encode_commit
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, INVALIDATION, create_system_tables
-from omidpy.facts.plain_versions import PlainVersions
+from omidpy.facts.tables.plain_versions import PlainVersions
 from omidpy.model import TIMESTAMP_STEP, FamilySchema, KeyRange, TableSchema, base
 from omidpy.storage.base import Portion, Put, Row, RowMutation, Store
 from omidpy.storage.memory import MemoryStore

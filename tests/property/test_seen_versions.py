@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omidpy.base.cells import LEGACY_TOMBSTONE
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import TIMESTAMP_STEP, Cell, ColumnSpec, KeyRange, Timestamp
 from omidpy.oracle.base import Begun
@@ -27,7 +27,8 @@ from omidpy.reading.snapshot import Snapshot, SnapshotReader
 from omidpy.reading.visibility import SeenRow, cells_of
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
-from omidpy.storage.sqlite import SqliteStore, newest
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.storage.sqlite.queries import newest
 from tests.machines.cells import World
 
 FAMILIES: Final = (b"f", b"g")

@@ -22,7 +22,7 @@ from omidpy.base.cells import (
     is_shadow_qualifier,
     shadow_qualifier,
 )
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import CorruptCell
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable, create_system_tables
 from omidpy.facts.control import ControlTable

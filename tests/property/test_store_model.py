@@ -24,7 +24,8 @@ from omidpy.storage.base import (
     Store,
 )
 from omidpy.storage.memory import MemoryStore
-from omidpy.storage.sqlite import SqliteStore, newest
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.storage.sqlite.queries import newest
 
 # Few names, so that operations meet; among them the prefixes and extremes of byte order.
 tables = st.sampled_from(["t", "u"])

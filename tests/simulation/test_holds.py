@@ -22,8 +22,8 @@ from compactor.ranges.range_pass import OnStep, ignore_step
 from compactor.run.environment import Environment
 from compactor.run.local import ranges_here
 from compactor.run.plan import Compaction
-from omidpy.base.clock import Clock, ManualClock
 from omidpy.base.tables import CONTROL_TABLE
+from omidpy.base.timing.clock import Clock, ManualClock
 from omidpy.errors import SnapshotTooOld
 from omidpy.facts.holds import HeldSnapshot
 from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S, Watermarks

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from omidpy.base import pauses
+from omidpy.base.timing import pauses
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from tests.machines.simulator import __main__ as simulator

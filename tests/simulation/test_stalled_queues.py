@@ -85,8 +85,8 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/recipes/export_queue/upkeep/rebucketing.py RebucketTools.remove_table forget",
     ),
     UNREADABLE: (
-        "omidpy/recipes/export_queue/upkeep/repairing.py repair replace",
-        "omidpy/recipes/export_queue/upkeep/restating.py restate replace",
+        "omidpy/recipes/export_queue/upkeep/manual/repairing.py repair replace",
+        "omidpy/recipes/export_queue/upkeep/manual/restating.py restate replace",
     ),
     UNDOING: ("omidpy/recipes/export_queue/upkeep/rebucketing.py Prepare._undo replace",),
     BEHIND_ITS_END: ("omidpy/recipes/export_queue/upkeep/rebucketing.py let_go replace",),

@@ -64,7 +64,7 @@ RARE: Final = (
     "behind an error that no change of the world brings: tests/contract/test_compaction.py"
 )
 
-MAKES: Final = "omidpy/facts/makers.py Makers.make_table create_table"
+MAKES: Final = "omidpy/facts/tables/makers.py Makers.make_table create_table"
 """Where an operation makes its table."""
 
 ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
@@ -80,20 +80,20 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/admin/tables.py carry_out forget",
         "omidpy/fate/table/joined.py JoinedChanges._leave remove",
         "omidpy/fate/listing.py iso replace",
-        "omidpy/facts/catalog.py Catalog.create forget",
+        "omidpy/facts/tables/catalog.py Catalog.create forget",
         "compactor/compactor.py  insert",
         "compactor/options.py options_from_words.seconds replace",
         "compactor/shell/display.py summary insert",
         "compactor/rows/long_rows.py LongRowWork.heal remove",
     ),
     CLIENTS: (
-        "omidpy/facts/catalog.py Catalog.create create_table",
+        "omidpy/facts/tables/catalog.py Catalog.create create_table",
         "omidpy/facts/commit_table.py CommitTable.complete write",
         "omidpy/facts/commit_table.py CommitTable.undo_invalidation check_and_mutate",
         "omidpy/facts/commit_table.py CommitTable.undo_invalidation write",
         "omidpy/facts/holds.py hold write",
-        "omidpy/facts/removal.py remove_table fence",
-        "omidpy/facts/removal.py reopen forget",
+        "omidpy/facts/tables/removal.py remove_table fence",
+        "omidpy/facts/tables/removal.py reopen forget",
         "omidpy/facts/registration.py PartsRow._put write",
         "omidpy/facts/registration.py WorkerRow._announce check_and_mutate",
         "omidpy/facts/registration.py WorkerRow._announce write",
@@ -111,9 +111,9 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/fate/table/store.py TableFateStore.claim_key delete",
     ),
     SNAPSHOTS: (
-        "omidpy/facts/sightings.py _sight replace",
-        "omidpy/facts/sightings.py accept replace",
-        "omidpy/facts/sightings.py sight_adopted replace",
+        "omidpy/facts/tables/sightings.py _sight replace",
+        "omidpy/facts/tables/sightings.py accept replace",
+        "omidpy/facts/tables/sightings.py sight_adopted replace",
         "compactor/pruning/snapshot_holds.py SnapshotHolds._held forget",
         "compactor/pruning/snapshot_holds.py SnapshotHolds._held write",
         "compactor/pruning/snapshot_holds.py SnapshotHolds._remember_root write",
@@ -160,14 +160,14 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "compactor/ranges/advances.py _forget forget",
     ),
     KEYS: ("compactor/pruning/keys.py forget_keys write",),
-    GHOSTS: ("omidpy/facts/makers.py Makers.remove_ghost drop_table",),
+    GHOSTS: ("omidpy/facts/tables/makers.py Makers.remove_ghost drop_table",),
     GARBLED: (
         "omidpy/facts/control.py ControlTable._replace_empty check_and_mutate",
         "omidpy/facts/control.py ControlTable._replace_empty write",
         "omidpy/fate/table/store.py TableFateStore._take_key write",
     ),
     RARE: (
-        "omidpy/facts/questions.py Questions.record write",
+        "omidpy/facts/tables/questions.py Questions.record write",
         "omidpy/facts/watermarks.py Watermarks.forget_expired_holds forget",
         "omidpy/facts/watermarks.py Watermarks.record_claim replace",
         "compactor/run/driver.py Driver._clear_away delete",

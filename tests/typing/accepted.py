@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, assert_type
 
 import omidpy
 from omidpy import aio
-from omidpy.base.client_metrics import ClientMetrics
+from omidpy.base.telemetry.client_metrics import ClientMetrics
 
 T = TypeVar("T")
 

@@ -91,7 +91,7 @@ def test_the_page_of_the_control_table_lists_the_rows_of_the_code() -> None:
 
 def test_the_page_of_settings_lists_the_options_of_addresses_with_their_defaults() -> None:
     """A default that changed in the code alone would mislead whoever sizes by the page."""
-    from omidpy.storage.hbase import address
+    from omidpy.storage.hbase.addresses import gateways as address
 
     text = (DOCS / "reference" / "config.md").read_text("utf-8")
     section = text.partition("## Addresses of HBase")[2].partition("\n## ")[0]

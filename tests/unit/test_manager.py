@@ -24,8 +24,8 @@ from omidpy.errors import (
     TransactionClosed,
     WriteConflict,
 )
-from omidpy.facts.catalog import LAYOUT_AGE_S
 from omidpy.facts.commit_table import CommitTable
+from omidpy.facts.tables.catalog import LAYOUT_AGE_S
 from omidpy.manager import TransactionManager
 from omidpy.model import TransactionStatus
 from omidpy.oracle.tcp import TcpOracle

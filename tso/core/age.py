@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from omidpy.base.ages import Sample
+from omidpy.base.timing.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
 from tso.core.events import Now
 from tso.core.shares.clients import SHARES_IN_ALL, share_of

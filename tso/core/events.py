@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
-from omidpy.base.ages import Sample
-from omidpy.base.clock import Clock
 from omidpy.base.commit_facts import CommitEntry
+from omidpy.base.timing.ages import Sample
+from omidpy.base.timing.clock import Clock
 from omidpy.model import TableCells
 from omidpy.wire.messages import (
     CommitRequest,

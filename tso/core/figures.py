@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from omidpy.base.metrics import Metrics
 from omidpy.base.reach import reached
+from omidpy.base.telemetry.metrics import Metrics
 from tso.core.answers import ABORT_RATE, ABORT_TOO_LARGE
 from tso.core.engine import ABORT_CONFLICT, ABORT_FENCE, ABORT_LOW_WATERMARK
 

@@ -31,10 +31,10 @@ from collections.abc import Iterable
 from math import ceil, inf
 from typing import Any, ClassVar, Final, Generic, assert_never
 
-from omidpy.base.ages import Sample
 from omidpy.base.commit_facts import INVALID
-from omidpy.base.metrics import NO_METRICS, Metrics
 from omidpy.base.reach import reached
+from omidpy.base.telemetry.metrics import NO_METRICS, Metrics
+from omidpy.base.timing.ages import Sample
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.wire.messages import (
     CommitRequest,

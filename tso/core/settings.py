@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from omidpy.base.ages import Sample
+from omidpy.base.timing.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
 from omidpy.wire.frames import MAX_COMMIT_NUMBERS
 from tso.core.shares.rates import Limits

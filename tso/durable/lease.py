@@ -31,9 +31,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from omidpy.base.clock import Clock
 from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_TABLE, VALUE
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell, LeaseLost, StorageUnavailable
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.facts.leadership import LEASE_FACT, LOCK_NAME, LeaseRecord, decode_lease

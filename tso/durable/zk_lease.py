@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import ConfigError, LeaseLost, StorageUnavailable
 from omidpy.oracle.zookeeper import (
     Znode,

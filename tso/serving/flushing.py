@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Final, Generic, Protocol
 
-from omidpy.base.metrics import Metrics
+from omidpy.base.telemetry.metrics import Metrics
 from omidpy.errors import StorageUnavailable
 from tso.core.events import Batch, FlushResult, Now, Ticket
 from tso.durable.persist import Persistence

@@ -1,4 +1,4 @@
-"""The daemon's log: one event a line, as `omidpy/base/events.py` writes them.
+"""The daemon's log: one event a line, as `omidpy/base/telemetry/events.py` writes them.
 
 A daemon's log must not hold up what it tells about.  Lines are written by a thread of their own, so
 that a pipe that is not read stops the log and not the oracle; and what a hostile client makes us
@@ -25,7 +25,14 @@ from contextlib import suppress
 from queue import Full, Queue
 from typing import Final, TextIO
 
-from omidpy.base.events import JSON, TEXT, EventFormatter, event_line, event_record, text_of
+from omidpy.base.telemetry.events import (
+    JSON,
+    TEXT,
+    EventFormatter,
+    event_line,
+    event_record,
+    text_of,
+)
 
 MAX_LINES_PER_S: Final = 50
 MAX_BURST_LINES: Final = 500

@@ -11,8 +11,8 @@ A request that takes long by itself waits for its time while others ask, see
 `slicing.py`.
 
 While one client alone asks, again and again, the loop looks for its next request for a moment
-before it sleeps, see `omidpy/base/wakefulness.py`: not while a batch is flushed, whose thread needs
-its turn.
+before it sleeps, see `omidpy/base/timing/wakefulness.py`: not while a batch is flushed, whose
+thread needs its turn.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, assert_never, cast
 
-from omidpy.base.clock import Clock
-from omidpy.base.metrics import Metrics
-from omidpy.base.wakefulness import Wakefulness
+from omidpy.base.telemetry.metrics import Metrics
+from omidpy.base.timing.clock import Clock
+from omidpy.base.timing.wakefulness import Wakefulness
 from omidpy.errors import StorageUnavailable
 from omidpy.wire.messages import PeerCapabilities
 from tso.core.events import (

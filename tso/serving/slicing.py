@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from omidpy.base.clock import Clock
 from omidpy.base.reach import reached
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import RemoteProtocolError
 from tso.core.machine import Machine
 from tso.core.shares.slices import LongRequest

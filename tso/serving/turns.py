@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Hashable
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from omidpy.base.clock import Clock
-from omidpy.base.metrics import Metrics
+from omidpy.base.telemetry.metrics import Metrics
+from omidpy.base.timing.clock import Clock
 from tso.core.machine import Machine
 from tso.core.shares.clients import NUMBER_BITS
 from tso.core.shares.heavy import HeavyTurns

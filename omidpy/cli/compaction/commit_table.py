@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from omidpy.base.events import JSON, TEXT, check_format, configure
 from omidpy.base.schema.compaction_choices import COMPACTION
+from omidpy.base.telemetry.events import JSON, TEXT, check_format, configure
 from omidpy.cli.common import (
     AsJson,
     LogFormat,

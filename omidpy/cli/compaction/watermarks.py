@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.cli.common import (
     AsJson,
     StoreUrl,

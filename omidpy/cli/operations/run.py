@@ -20,7 +20,7 @@ from typing import Annotated, Any, Self
 import typer
 
 from omidpy.admin import TableTools
-from omidpy.base.events import TEXT, check_format, configure, log_event
+from omidpy.base.telemetry.events import TEXT, check_format, configure, log_event
 from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import LogFormat, MetricsAddress, say, serve_metrics
 from omidpy.cli.operations.common import FateStoreUrl, opened_fates

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from omidpy.base.events import TEXT, check_format, configure, log_event
+from omidpy.base.telemetry.events import TEXT, check_format, configure, log_event
 from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import (
     AsJson,

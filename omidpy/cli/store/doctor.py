@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.cli.common import AsJson, TsoAddress, print_json, say
 from omidpy.errors import UsageError
 from omidpy.reports.health.checks import check_address, check_installation, check_store

@@ -15,15 +15,15 @@ import typer
 
 from omidpy import admin
 from omidpy.admin.table_steps import there
-from omidpy.base.clock import SystemClock
 from omidpy.base.schema.table_settings import TABLE, settings_by_name
+from omidpy.base.timing.clock import SystemClock
 from omidpy.base.words.arguments import check_table_name
 from omidpy.cli.common import Apply, AsJson, StoreUrl, TsoAddress, opened, print_json, say
 from omidpy.cli.operations.common import EXIT_INTERRUPTED
 from omidpy.cli.options import as_parameters, taking
 from omidpy.connect import connect
 from omidpy.errors import UsageError
-from omidpy.facts.catalog import CONFLICT_LEVELS, DEFAULT_CONFLICT_LEVEL, Catalog, check_ours
+from omidpy.facts.tables.catalog import CONFLICT_LEVELS, DEFAULT_CONFLICT_LEVEL, Catalog, check_ours
 from omidpy.fate.client import OperationHandle
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store

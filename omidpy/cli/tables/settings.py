@@ -14,7 +14,7 @@ from omidpy.base.schema.table_settings import ATTRIBUTES, setting_attributes
 from omidpy.base.words.arguments import check_table_name
 from omidpy.cli.common import Apply, AsJson, StoreUrl, UnaskedTso, opened, print_json, say
 from omidpy.errors import UsageError
-from omidpy.facts.catalog import check_ours
+from omidpy.facts.tables.catalog import check_ours
 from omidpy.reports.tables import table_settings
 
 Name: TypeAlias = Annotated[str, typer.Argument(help="The table.")]

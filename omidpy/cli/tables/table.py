@@ -28,9 +28,9 @@ from omidpy.cli.tables.settings import (
 )
 from omidpy.connect import open_oracle
 from omidpy.errors import UsageError
-from omidpy.facts.catalog import CONFLICT_LEVELS
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
+from omidpy.facts.tables.catalog import CONFLICT_LEVELS
 from omidpy.oracle.base import Oracle
 from omidpy.reports.tables import list_standings
 from omidpy.storage.base import Store

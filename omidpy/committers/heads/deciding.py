@@ -23,8 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from omidpy.base.pauses import Pauses
 from omidpy.base.reach import reached
+from omidpy.base.timing.pauses import Pauses
 from omidpy.committers.heads import delta, listing
 from omidpy.committers.heads import head as heads
 from omidpy.committers.heads import plan as plans

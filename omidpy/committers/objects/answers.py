@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from omidpy.base.pauses import Pauses
+from omidpy.base.timing.pauses import Pauses
 from omidpy.committers.objects.client import missing_extra
 from omidpy.errors import CommitterError, ConfigError
 

@@ -31,7 +31,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.committers.heads import deciding, looking
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.answers import Gone

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from omidpy.base.stages import described, told
+from omidpy.base.telemetry.stages import described, told
 from omidpy.committers.s3 import INLINE_TASK_BYTES
 from omidpy.committers.spark.session import OF_HADOOP
 from omidpy.errors import UsageError

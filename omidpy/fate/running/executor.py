@@ -27,8 +27,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from omidpy.base.clock import Clock, SystemClock
 from omidpy.base.reach import reached
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.within import within
 from omidpy.errors import OmidError, StorageUnavailable, UsageError
 from omidpy.fate.locks import Locks

@@ -18,7 +18,7 @@ import math
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.fate.operation import FateId, Operation, Rest
 
 MAX_RESTS: Final = 100_000

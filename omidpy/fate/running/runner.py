@@ -31,8 +31,8 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from omidpy.base.clock import Clock
 from omidpy.base.reach import reached
+from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import (
     CorruptCell,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import UsageError
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation, Status

@@ -38,7 +38,7 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import (
     ConfigError,
     CorruptCell,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.zookeeper.session import Delete, ZooKeeperSession
 from omidpy.life.base import TRUST

@@ -32,7 +32,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
 from omidpy.fate.operation import (
     FateId,

@@ -12,8 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-from omidpy.base.clock import Clock
-from omidpy.base.pauses import Pauses
+from omidpy.base.timing.clock import Clock
+from omidpy.base.timing.pauses import Pauses
 from omidpy.errors import UsageError
 from omidpy.model import Change, ChangeKind, Timestamp, base
 from omidpy.oracle.base import Begun, Oracle

@@ -25,7 +25,7 @@ from omidpy.recipes.export_queue.exporter import (
 from omidpy.recipes.export_queue.marks import Mark, Share
 from omidpy.recipes.export_queue.queue import ExportQueue
 from omidpy.recipes.export_queue.upkeep.lag import BucketLag, Lag
-from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
+from omidpy.recipes.export_queue.upkeep.manual.letters import DeadLetters
 
 __all__ = [
     "Batch",

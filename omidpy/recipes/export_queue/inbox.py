@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol
 
-from omidpy.recipes.export_queue.sinks.sql import checked_name
+from omidpy.recipes.export_queue.sinks.sql.statements import checked_name
 
 MOST_ID: Final = 255
 

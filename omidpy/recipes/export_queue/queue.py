@@ -34,19 +34,20 @@ from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES, POLICIES, D
 from omidpy.recipes.export_queue.entries.acknowledgement import acknowledge
 from omidpy.recipes.export_queue.entries.adding import Limit, QueueWriter, Writer
 from omidpy.recipes.export_queue.entries.bell import Queue
-from omidpy.recipes.export_queue.entries.layout import (
+from omidpy.recipes.export_queue.entries.stored.layout import (
     BY_TIME,
 )
-from omidpy.recipes.export_queue.entries.state import (
+from omidpy.recipes.export_queue.entries.stored.state import (
     DEFINITION_AGE_S,
     Definition,
     Places,
     table_name,
 )
 from omidpy.recipes.export_queue.exporter import Entry, Exporting, as_exporter
-from omidpy.recipes.export_queue.upkeep import looking, making, repairing, restating, retention
+from omidpy.recipes.export_queue.upkeep import making, retention
 from omidpy.recipes.export_queue.upkeep.lag import Lag, known, measure, measure_roughly
-from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
+from omidpy.recipes.export_queue.upkeep.manual import looking, repairing, restating
+from omidpy.recipes.export_queue.upkeep.manual.letters import DeadLetters
 from omidpy.recipes.export_queue.upkeep.settings import check_buckets, definition_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from omidpy.base.clock import Clock
 from omidpy.base.installation import versions
 from omidpy.base.schema.phoenix import index_objection, indexes, misadoption
 from omidpy.base.tables import (
@@ -24,11 +23,12 @@ from omidpy.base.tables import (
     is_system_table,
     transactional_families,
 )
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import ConfigError, OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import read_lease
-from omidpy.facts.makers import Makers
+from omidpy.facts.tables.makers import Makers
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TableSchema
 from omidpy.opening import open_oracle, open_store
 from omidpy.reports.health.findings import (
@@ -51,14 +51,14 @@ from omidpy.reports.health.findings import (
     UnreadableFinding,
 )
 from omidpy.storage.base import Store
-from omidpy.storage.hbase.address import (
+from omidpy.storage.hbase.addresses.gateways import (
     SCHEMES,
     Gateway,
     HBaseAddress,
     parse_address,
 )
+from omidpy.storage.hbase.addresses.spelling import place_text
 from omidpy.storage.hbase.native import address as direct
-from omidpy.storage.hbase.spelling import place_text
 
 if TYPE_CHECKING:
     from omidpy.storage.hbase.rpc.cluster import OneCluster

@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from omidpy.base.installation import engine_text
-from omidpy.facts.makers import ghost_text
+from omidpy.facts.tables.makers import ghost_text
 from omidpy.storage.address import init_command, server_command
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 
 LARGEST_SKEW_S: Final = 5.0
 """A snapshot may be asked for at a time at most so far above the oracle's."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from omidpy.base.words.arguments import scan_range
 from omidpy.base.words.durations import EXAMPLES, duration_ms
 from omidpy.errors import UsageError
-from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
+from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import KeyRange
 from omidpy.spark.frames.places import Place
 from omidpy.tx.frames.writing import NULLS

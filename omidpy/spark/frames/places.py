@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from omidpy.connect import connect_as
 from omidpy.errors import ConfigError
-from omidpy.facts.catalog import DEFAULT_CONFLICT_LEVEL
+from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.manager import TransactionManager
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.base import Store
@@ -72,7 +72,7 @@ class Place:
         """Return it as processes elsewhere are to reach it, once it was opened."""
         if not self.store.startswith(_FILE):
             return replace(self, store_id=store.store_id, token=handed(store).token)
-        from omidpy.storage.sqlite.reads import url_of  # noqa: PLC0415 - only for its address
+        from omidpy.storage.sqlite.queries.reads import url_of  # noqa: PLC0415 - only for its address
 
         url = url_of(str(Path(sqlite_path(self.store)).absolute()))
         return replace(self, store=url, store_id=store.store_id, host=socket.gethostname())

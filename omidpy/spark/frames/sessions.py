@@ -17,13 +17,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from omidpy.base.stages import described
+from omidpy.base.telemetry.stages import described
 from omidpy.errors import AlreadyCommitted, TransactionAborted, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import Committed
-from omidpy.spark.frames import jobs
-from omidpy.spark.frames.jobs import Job
-from omidpy.spark.frames.once import keyed_write
 from omidpy.spark.frames.options import (
     CONFLICTS,
     FENCE,
@@ -34,10 +31,13 @@ from omidpy.spark.frames.options import (
     key_text,
 )
 from omidpy.spark.frames.places import check_reach, place_of
-from omidpy.spark.frames.sizes import estimated_rows
 from omidpy.spark.frames.source import OmidSource, arrow_schema
 from omidpy.spark.frames.types import shape_of_frame
-from omidpy.spark.frames.writing import partition_id
+from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes.jobs import Job
+from omidpy.spark.frames.writes.once import keyed_write
+from omidpy.spark.frames.writes.sizes import estimated_rows
+from omidpy.spark.frames.writes.writing import partition_id
 from omidpy.tx.frames.asked import DEFAULT_KEY, Columns, KeyColumns, TypeName
 from omidpy.tx.frames.reading import schema_of
 from omidpy.tx.frames.shape import Shape

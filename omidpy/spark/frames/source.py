@@ -23,9 +23,9 @@ from pyspark.sql.types import StructType
 from omidpy.base.words.moments import moment
 from omidpy.spark.frames.options import FORMAT, read_words, words
 from omidpy.spark.frames.reading import Reading, TableReader, check_columns, plan
-from omidpy.spark.frames.streaming import BatchWriter, batch_writer_of
 from omidpy.spark.frames.types import own_schema, shape_of
-from omidpy.spark.frames.writing import TableWriter, writer_of
+from omidpy.spark.frames.writes.streaming import BatchWriter, batch_writer_of
+from omidpy.spark.frames.writes.writing import TableWriter, writer_of
 
 
 class OmidSource(DataSource):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from omidpy.storage.hbase.address import Protection
+from omidpy.storage.hbase.addresses.gateways import Protection
 
 LAYER_BITS: Final[dict[Protection, int]] = {"auth": 1, "auth-int": 2, "auth-conf": 4}
 LONGEST_MESSAGE_BYTES: Final = 2**24 - 1

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from omidpy.errors import ConfigError, StorageError
-from omidpy.storage.sqlite.cells import in_one_view
 from omidpy.storage.sqlite.file import (
     SQLITE_ERRORS,
     Database,
@@ -36,6 +35,7 @@ from omidpy.storage.sqlite.file import (
     sync_directory,
     translated,
 )
+from omidpy.storage.sqlite.queries.cells import in_one_view
 
 PAGES_AT_A_TIME: Final = 4096
 """16 MiB, between two reports of progress."""

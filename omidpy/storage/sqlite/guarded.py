@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from omidpy.model import CellRecord, Column
 from omidpy.storage import rules
-from omidpy.storage.sqlite.cells import apply_effects, insertion
+from omidpy.storage.sqlite.queries.cells import apply_effects, insertion
 
 ROWS_AT_ONCE: Final = 64
 """Rows that one statement looks for."""

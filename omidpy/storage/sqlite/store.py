@@ -39,7 +39,6 @@ from omidpy.storage.base import (
     ProcessLock,
     RowMutation,
 )
-from omidpy.storage.sqlite.cells import apply_effects
 from omidpy.storage.sqlite.file import Database, force_sync
 from omidpy.storage.sqlite.guarded import (
     AnyPrepared,
@@ -51,7 +50,8 @@ from omidpy.storage.sqlite.guarded import (
     apply_guarded,
 )
 from omidpy.storage.sqlite.lock import FileLock
-from omidpy.storage.sqlite.reads import SqliteReads
+from omidpy.storage.sqlite.queries.cells import apply_effects
+from omidpy.storage.sqlite.queries.reads import SqliteReads
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.operation import Failure, Operation, Rest, Status, new_id
 from omidpy.fate.step import Answer, Done, Step, StepContext, encode_step, step

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.fate.client import Fate
 from omidpy.fate.running.runner import Caller
 from omidpy.fate.table.store import TableFateStore

@@ -7,7 +7,7 @@ import os
 import pytest
 from msgspec.structs import replace
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ReservationLost
 from omidpy.fate.operation import Operation, Status, released
 from omidpy.fate.store import FateStore

@@ -13,7 +13,7 @@ from __future__ import annotations
 from omidpy.base.schema.phoenix import EMPTY_COLUMN, EMPTY_VALUE
 from omidpy.base.words.arguments import parse_column
 from omidpy.errors import UsageError
-from omidpy.facts.layout import TableLayout
+from omidpy.facts.tables.layout import TableLayout
 from omidpy.tx.frames.shape import Shape
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from omidpy.codec import INT64, JSON, Codec
 from omidpy.errors import UsageError
-from omidpy.facts.layout import TableLayout
+from omidpy.facts.tables.layout import TableLayout
 from omidpy.model import KeyRange
 from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.batch import Batch

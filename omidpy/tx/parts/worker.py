@@ -13,15 +13,15 @@ import uuid
 from omidpy.base.callers.alone import Alone
 from omidpy.commit.post_commit import WriteBatch
 from omidpy.errors import TransactionClosed, UsageError
-from omidpy.facts.layout import TableLayout
 from omidpy.facts.registration import Flush, WorkerRow, stretches_of
+from omidpy.facts.tables.layout import TableLayout
 from omidpy.model import Timestamp
 from omidpy.oracle.base import Begun
-from omidpy.tx.ordinals import Adding, of_worker
 from omidpy.tx.parts.tokens import Part, Token, digest_of, encode_part, part_digest
 from omidpy.tx.session import Session
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES, WriteBuffer
+from omidpy.tx.writes.ordinals import Adding, of_worker
 from omidpy.tx.writes.table_writes import are_indexes_minded
 
 

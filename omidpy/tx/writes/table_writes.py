@@ -29,7 +29,7 @@ from omidpy.base.words.arguments import (
     parse_columns,
 )
 from omidpy.errors import UsageError
-from omidpy.facts.layout import TableLayout
+from omidpy.facts.tables.layout import TableLayout
 from omidpy.model import ColumnSpec
 from omidpy.reading.visibility import SeenRow, cells_of
 

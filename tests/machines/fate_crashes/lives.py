@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from omidpy.base.clock import Clock, ManualClock, SystemClock
+from omidpy.base.timing.clock import Clock, ManualClock, SystemClock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.client import Fate
 from omidpy.fate.locks import Locks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import OmidError
 from omidpy.fate.table.store import TableFateStore
 from omidpy.storage.memory import MemoryStore

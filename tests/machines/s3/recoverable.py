@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from omidpy import committers
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.committers.objects.client import StoreOptions
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder

@@ -11,8 +11,8 @@ nothing is written anywhere: the sources stay in memory.
 Simulated processes are put together by modules of this folder.  Those of `ACTORS` are loaded once
 more in the same way, as `before.tests.machines.simulator...`: the same lines upon other packages.
 What they share with this tree, time, network, store and watch, they import as it is.  A name that
-the release before has in another module is found there; one that it has nowhere is `Absent`, and an
-error where it is used.
+the release before has in another module is found there, and a module that it has in another folder;
+what it has nowhere is `Absent`, and an error where it is used.
 
 Which release that is, `tests/machines/two_versions.py` says.  Its engine runs interpreted.
 Imports by `importlib` are not seen: what the simulator runs has none of its own packages.
@@ -170,11 +170,22 @@ class Before:
 
     def _module_or(self, name: str, one: str) -> Any:
         module = f"{name}.{one}"
+        if (
+            module not in self._sources
+            and (ROOT / module.replace(".", "/")).with_suffix(".py").is_file()
+        ):
+            module = self._moved(module)
         return (
             importlib.import_module(PREFIX + module)
             if module in self._sources
             else self.get(name, one)
         )
+
+    def _moved(self, module: str) -> str:
+        """Return where a module of this tree was before: the only one of its own name there."""
+        last = module.rpartition(".")[2]
+        named = [one for one in self._sources if one.rpartition(".")[2] == last]
+        return named[0] if len(named) == 1 else module
 
 
 class _Loader(InspectLoader):

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
-from omidpy.recipes.export_queue.entries.state import Definition
+from omidpy.recipes.export_queue.entries.stored.state import Definition
 from omidpy.recipes.export_queue.queue import ExportQueue as Queue
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from omidpy.recipes.export_queue.upkeep.handover import begin_epochs
-from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
+from omidpy.recipes.export_queue.upkeep.manual.letters import DeadLetters
 from omidpy.recipes.export_queue.upkeep.rebucketing import Drain, Prepare, Settle, Sweep, Switch
 from tests.machines.simulator.export_mutants import EXPORTING
 from tests.machines.simulator.plan import USUAL

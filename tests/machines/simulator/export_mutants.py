@@ -12,7 +12,7 @@ from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.entries.acknowledgement import remove
 from omidpy.recipes.export_queue.entries.ordering import Window
-from omidpy.recipes.export_queue.entries.state import BucketRows
+from omidpy.recipes.export_queue.entries.stored.state import BucketRows
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import Deposed
 from omidpy.tx import transaction

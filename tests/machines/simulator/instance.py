@@ -14,7 +14,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from omidpy.base.metrics import NO_METRICS
+from omidpy.base.telemetry.metrics import NO_METRICS
 from omidpy.errors import ConfigError, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
 from tests.machines.simulator.network import Network, Transport

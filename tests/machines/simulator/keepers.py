@@ -25,7 +25,7 @@ from omidpy.fate.admin import Admin
 from omidpy.fate.operation import FateId, Operation, parse_id
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
-from omidpy.recipes.export_queue.entries.state import Places, table_name
+from omidpy.recipes.export_queue.entries.stored.state import Places, table_name
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from omidpy.recipes.export_queue.upkeep.finishing import Finisher
 from omidpy.recipes.export_queue.upkeep.rebucketing import KIND, RebucketTools

@@ -18,8 +18,8 @@ from omidpy.admin.table_steps import (
 )
 from omidpy.base.tables import INCARNATION_ATTRIBUTE
 from omidpy.errors import NoSuchTable, TableExists
-from omidpy.facts.makers import MADE_PREFIX, Makers
-from omidpy.facts.removal import close
+from omidpy.facts.tables.makers import MADE_PREFIX, Makers
+from omidpy.facts.tables.removal import close
 from omidpy.fate.step import Done
 from omidpy.model import TableSchema
 from tests.machines.simulator.plan import PLAIN, USUAL

@@ -15,8 +15,9 @@ from compactor.rows import clean, heal
 from compactor.tables import ownership
 from omidpy.base import cells
 from omidpy.errors import OracleUnavailable
-from omidpy.facts import commit_table, layout, leadership
+from omidpy.facts import commit_table, leadership
 from omidpy.facts.leadership import LEASE_FACT
+from omidpy.facts.tables import layout
 from omidpy.model import CellId, CellName, Column
 from omidpy.reading import visibility
 from omidpy.reading.changes import change

@@ -23,9 +23,9 @@ from unittest import mock
 from compactor.options import Options
 from compactor.ranges.range_pass import RangePass
 from compactor.run.plan import Compaction
-from omidpy.base import pauses
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.base.reach import listening
+from omidpy.base.timing import pauses
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.committers.heads import head as heads
 from omidpy.committers.heads import listing

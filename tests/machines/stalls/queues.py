@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.connect import find_queue
 from omidpy.errors import NoSuchQueue, OmidError
 from omidpy.fate import Fate, TableFateStore
@@ -26,7 +26,7 @@ from omidpy.fate.client import OperationHandle
 from omidpy.fate.operation import RUNNABLE, FateId, Status
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison
-from omidpy.recipes.export_queue.entries.state import Definition, Places
+from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
 from omidpy.recipes.export_queue.upkeep.making import check_going
 from omidpy.recipes.export_queue.upkeep.rebucketing import (
     DROPPED,

@@ -24,13 +24,13 @@ from compactor.run.local import compact
 from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import admin
 from omidpy.base.cells import encode_long
-from omidpy.base.clock import ManualClock
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, INCARNATION_ATTRIBUTE, OMID_ENABLED
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import FateError, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
 from omidpy.facts.holds import hold
-from omidpy.facts.makers import Makers
+from omidpy.facts.tables.makers import Makers
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.operation import RUNNABLE, FateId
 from omidpy.fate.running.sweep import SWEEP_EVERY_S, Keep, Sweeper

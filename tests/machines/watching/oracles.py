@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from prometheus_client import generate_latest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.model import Timestamp
 from omidpy.oracle.tcp import TcpOracle

@@ -10,8 +10,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.base.ages import MOST_STAMPS, Ages, Sample, Stamp, stamped
-from omidpy.base.clock import ManualClock, SystemClock
+from omidpy.base.timing.ages import MOST_STAMPS, Ages, Sample, Stamp, stamped
+from omidpy.base.timing.clock import ManualClock, SystemClock
 
 MINUTE_MS: Final = 60_000
 
@@ -134,7 +134,7 @@ def test_no_age_is_ever_above_the_true_one(
 
 def test_processes_of_one_machine_share_a_boot_and_clocks_of_tests_do_not() -> None:
     """The job of tonight is another process than that of last night."""
-    script = "from omidpy.base.clock import SystemClock; print(SystemClock().boot)"
+    script = "from omidpy.base.timing.clock import SystemClock; print(SystemClock().boot)"
     other = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.strip()

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from omidpy import aio, prometheus
-from omidpy.base.client_metrics import BOUNDS_S, MANY, Tally
+from omidpy.base.telemetry.client_metrics import BOUNDS_S, MANY, Tally
 from omidpy.errors import (
     CommitOutcomeUnknown,
     Fenced,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from omidpy.base import events
-from omidpy.base.events import FORMS, JSON, TEXT, EventFormatter, check_format, event_line
+from omidpy.base.telemetry import events
+from omidpy.base.telemetry.events import FORMS, JSON, TEXT, EventFormatter, check_format, event_line
 from omidpy.errors import ConfigError
 
 

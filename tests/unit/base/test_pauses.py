@@ -7,7 +7,7 @@ from itertools import repeat
 
 import pytest
 
-from omidpy.base.pauses import Pauses, pause_after
+from omidpy.base.timing.pauses import Pauses, pause_after
 
 FIRST_S, LONGEST_S = 0.1, 1.0
 CAPS_S = (0.1, 0.2, 0.4, 0.8, 1.0, 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from omidpy.base.stages import DESCRIPTION, GROUP, described, told
+from omidpy.base.telemetry.stages import DESCRIPTION, GROUP, described, told
 
 
 class Context:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import omidpy
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import (
     CommitOutcomeUnknown,
     Invalidated,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.commit.refusals import refusal
 from omidpy.model import Timestamp
 from omidpy.oracle.base import AbortReason

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from omidpy import committers
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.committers.heads import looking
 from omidpy.committers.objects import client
 from omidpy.committers.objects import store as stores

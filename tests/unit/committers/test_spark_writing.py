@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from omidpy.base.stages import DESCRIPTION
+from omidpy.base.telemetry.stages import DESCRIPTION
 from omidpy.committers.spark.session import GROUP_BYTES
 from omidpy.committers.spark.source import NAME, _BatchWriter, _Message, _settings
 from omidpy.committers.spark.writing import teach

@@ -10,7 +10,7 @@ import pytest
 import omidpy
 from compactor.check.findings import Kind
 from compactor.check.fsck import Check, CheckOptions
-from compactor.run.notes import notes_on
+from compactor.run.reporting.notes import notes_on
 from compactor.tables.adoption import adopt, plan_adoption
 from compactor.tables.ownership import Standing, judge, survey
 from omidpy.base.tables import (

@@ -14,7 +14,7 @@ from compactor.ranges.progress import Passed
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.shell import job
 from compactor.shell.job import pass_on_worker
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable

@@ -6,7 +6,7 @@ from typing import Any
 
 from compactor.check.facts import LOG
 from compactor.check.singletons import Singletons
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import (

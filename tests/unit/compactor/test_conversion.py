@@ -40,7 +40,7 @@ from omidpy.facts.commit_table import (
     read_timestamp_ceiling,
 )
 from omidpy.facts.control import ControlTable
-from omidpy.facts.plain_versions import PlainVersions, plain_versions
+from omidpy.facts.tables.plain_versions import PlainVersions, plain_versions
 from omidpy.manager import TransactionManager
 from omidpy.model import TIMESTAMP_STEP, Cell, FamilySchema, TableSchema, Timestamp
 from omidpy.storage.base import DeleteVersion, Put, RowMutation

@@ -18,7 +18,7 @@ from omidpy.base.schema.phoenix import schema_of
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONFLICT_LEVEL_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
 from omidpy.facts.control import ControlTable
-from omidpy.facts.plain_versions import plain_versions
+from omidpy.facts.tables.plain_versions import plain_versions
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.opening import open_store
 from omidpy.storage.base import Put, RowMutation

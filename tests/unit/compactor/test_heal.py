@@ -9,7 +9,7 @@ import pytest
 
 from compactor.rows.heal import RowPlan, Scope, examine, plan_row, unresolved
 from omidpy.base.cells import LEGACY_TOMBSTONE, encode_long, shadow_qualifier
-from omidpy.facts.plain_versions import PlainVersions
+from omidpy.facts.tables.plain_versions import PlainVersions
 from omidpy.model import Cell, Timestamp
 from omidpy.storage.base import DeleteVersion, Put
 

@@ -11,7 +11,7 @@ import pytest
 
 import compactor
 from compactor.run import driver, heart, lease
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.store import FateStore
 from tests.machines.cells import ALL_AT_ONCE, outcome, troubled

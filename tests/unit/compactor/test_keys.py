@@ -9,8 +9,8 @@ import pytest
 
 from compactor.options import options_from_words
 from compactor.pruning import keys
-from omidpy.base.clock import ManualClock
 from omidpy.base.tables import KEYS_TABLE
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import AlreadyCommitted
 from omidpy.facts.watermarks import Watermarks
 from omidpy.manager import TransactionManager

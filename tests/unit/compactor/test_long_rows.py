@@ -16,7 +16,7 @@ from compactor.ranges.range_pass import RangePass
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.rows.spool import Spool
 from omidpy.base.cells import encode_long, shadow_qualifier
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import Cell, KeyRange
 from omidpy.reading.visibility import shadow_column

@@ -16,7 +16,7 @@ from compactor.check.findings import SEVERITY, CheckReport, Finding, Kind, Sever
 from compactor.check.fsck import Check, CheckOptions
 from compactor.check.malformed import Assumption
 from compactor.check.quarantine import Quarantine
-from compactor.run.notes import notes_on_malformed
+from compactor.run.reporting.notes import notes_on_malformed
 from omidpy.base.cells import commit_row, encode_long, shadow_qualifier
 from omidpy.base.commit_facts import INVALID
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from compactor.lag import TimestampAges, is_late
 from compactor.report import Laggard, Report
 from compactor.shell.metrics import GAUGES, JOB, check_target, export, registry_of
-from omidpy.base.ages import Sample
+from omidpy.base.timing.ages import Sample
 from omidpy.errors import UsageError
 from omidpy.model import FIRST_WORLD_TIMESTAMP, KeyRange
 

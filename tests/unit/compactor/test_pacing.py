@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from compactor.options import Options, options_from_words
 from compactor.pacing import ENTRY_BYTES, Pacer, Pacing, page_bytes
 from compactor.report import Report
-from omidpy.base.clock import ManualClock
 from omidpy.base.schema.table_settings import setting_attributes
+from omidpy.base.timing.clock import ManualClock
 from omidpy.base.words.windows import Window, parse_window
 from omidpy.errors import UsageError
 from omidpy.facts.watermarks import Watermarks

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from compactor.ranges import range_pass
-from compactor.run.summing import why_quick
+from compactor.run.reporting.summing import why_quick
 from compactor.shell.display import summary
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import KeyRange

@@ -36,7 +36,6 @@ from omidpy.base.tables import (
     VALUE,
 )
 from omidpy.errors import StorageError, UsageError
-from omidpy.facts import catalog, sightings
 from omidpy.facts.commit_table import (
     COMMIT,
     COMMIT_TABLE,
@@ -45,7 +44,8 @@ from omidpy.facts.commit_table import (
     TIMESTAMP_CEILING_ROW,
     TIMESTAMP_TABLE,
 )
-from omidpy.facts.sightings import SIGHTED_PREFIX, sight
+from omidpy.facts.tables import catalog, sightings
+from omidpy.facts.tables.sightings import SIGHTED_PREFIX, sight
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate import Locks, TableFateStore
 from omidpy.manager import TransactionManager

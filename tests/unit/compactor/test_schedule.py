@@ -12,8 +12,8 @@ import pytest
 from compactor.options import Options, options_from_words
 from compactor.report import Report, RunLog
 from omidpy import admin
-from omidpy.base.ages import Sample
 from omidpy.base.schema.table_settings import ATTRIBUTES, TABLE, setting_attributes, settings_of
+from omidpy.base.timing.ages import Sample
 from omidpy.base.words.windows import Window
 from omidpy.errors import UsageError
 from omidpy.facts.control import encode_document

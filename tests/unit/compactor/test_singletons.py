@@ -36,10 +36,10 @@ from compactor.check.quarantine import Quarantine
 from compactor.check.singletons import CEILING_LEAD_S, CLOCKS_DIFFER_S, NS_PER_S, Singletons
 from compactor.options import Options
 from compactor.run.local import compact
-from omidpy.base.ages import Sample
 from omidpy.base.cells import commit_row, encode_long
-from omidpy.base.clock import ManualClock, SystemClock
 from omidpy.base.tables import FIXED_VERSION
+from omidpy.base.timing.ages import Sample
+from omidpy.base.timing.clock import ManualClock, SystemClock
 from omidpy.cli import main
 from omidpy.cli.store.status import described
 from omidpy.errors import CorruptCell, UsageError

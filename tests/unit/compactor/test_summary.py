@@ -20,7 +20,7 @@ from compactor.run.environment import Executors
 from compactor.run.local import compact, executors_here
 from compactor.shell.command import compact_address, show
 from compactor.shell.display import LineProgress, age_text, details, size_text, summary
-from omidpy.base.clock import Clock, ManualClock
+from omidpy.base.timing.clock import Clock, ManualClock
 from omidpy.model import KeyRange
 from omidpy.storage.base import Portion, Store
 from omidpy.storage.memory import MemoryStore

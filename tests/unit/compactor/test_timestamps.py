@@ -15,8 +15,8 @@ from compactor.run.local import ranges_here
 from compactor.run.plan import run
 from compactor.shell.command import ask_oracle
 from omidpy.base.cells import LOW_WATERMARK_ROW, commit_row, encode_commit, encode_long
-from omidpy.base.clock import ManualClock
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import (
     COMMIT,

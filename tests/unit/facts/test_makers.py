@@ -26,7 +26,7 @@ from omidpy.admin.table_steps import (
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, maker
 from omidpy.errors import CorruptCell, FateError, NoSuchTable, StorageUnavailable, TableExists
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.facts.makers import MADE_PREFIX, Makers
+from omidpy.facts.tables.makers import MADE_PREFIX, Makers
 from omidpy.fate.admin import Admin, Outcome
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation, Status

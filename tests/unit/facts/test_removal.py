@@ -27,9 +27,9 @@ from omidpy.errors import (
     UsageError,
     WriteConflict,
 )
-from omidpy.facts.catalog import CLOSED_PREFIX
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
+from omidpy.facts.tables.catalog import CLOSED_PREFIX
 from omidpy.fate import Fate, Locks, TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.model import TableId, Timestamp

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.fate.admin import FAILED_BY_ADMIN, Admin, Outcome, Told
 from omidpy.fate.locks import Locks, UnreadableQueue
 from omidpy.fate.operation import CANCELLED, FateId, Operation, Status, Unreadable, new_id

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.fate import Defer, Done, Fate, Locks, Status, Step, step
 from omidpy.fate.operation import FateId, Operation, Reservation, Unreadable

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import OperationFailed
 from omidpy.fate import Defer, Done, Fate, Step, step
 from omidpy.fate.step import Answer, StepContext

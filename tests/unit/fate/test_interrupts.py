@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.fate import Fate, Locks, Operation, Status, TableFateStore
 from omidpy.fate.admin import Admin
 from omidpy.storage.memory import MemoryStore

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.fate import Fate, Retry, Status, Step, step
 from omidpy.fate.operation import FateId, Operation
 from omidpy.fate.running.pacing import Rests, rest_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import FateError, OperationFailed, StorageUnavailable, UsageError
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Operation, Retry, Status, Step, step
 from omidpy.fate.operation import CANCELLED

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from omidpy.base.clock import ManualClock
 from omidpy.base.tables import is_system_table
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Step, step
 from omidpy.fate.operation import FateId, Operation, Status, Unreadable

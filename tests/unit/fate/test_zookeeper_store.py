@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from msgspec.structs import replace
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import CorruptCell
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Status, Unreadable

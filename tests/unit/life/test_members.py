@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.fate.table.store import FATE_TABLE, TableFateStore
 from omidpy.life import members

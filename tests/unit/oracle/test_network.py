@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from omidpy.base.clock import SystemClock
-from omidpy.base.wakefulness import LOOKS_S, MADE_WAY_S, SLEEPS_S, SOON_COUNT, SOON_S
+from omidpy.base.timing.clock import SystemClock
+from omidpy.base.timing.wakefulness import LOOKS_S, MADE_WAY_S, SLEEPS_S, SOON_COUNT, SOON_S
 from omidpy.model import Timestamp
 from omidpy.oracle.link import Link, open_link
 from omidpy.oracle.network import SYSTEM_NETWORK, WakefulPoller

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import omidpy
 from compactor.run.local import compact
 from omidpy import aio
-from omidpy.base.ages import Sample
 from omidpy.base.cells import LEGACY_TOMBSTONE, encode_long
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.ages import Sample
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import (
     ConfigError,
     NoSuchFamily,

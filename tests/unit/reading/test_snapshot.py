@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from omidpy.base.cells import SHADOW_SUFFIX, encode_long
-from omidpy.base.clock import ManualClock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import SnapshotTooOld, StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks

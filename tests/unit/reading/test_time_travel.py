@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.base.ages import Sample
+from omidpy.base.timing.ages import Sample
 from omidpy.errors import SnapshotTooOld, UsageError
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
 from omidpy.model import Timestamp

@@ -20,15 +20,15 @@ from omidpy.errors import (
     TransactionAborted,
     UsageError,
 )
-from omidpy.facts.catalog import LAYOUT_AGE_S
+from omidpy.facts.tables.catalog import LAYOUT_AGE_S
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue import queue as queue_module
 from omidpy.recipes.export_queue.entries.adding import GAUGE_AGE_S, STALE_S
-from omidpy.recipes.export_queue.entries.state import Gauge, Places
+from omidpy.recipes.export_queue.entries.stored.state import Gauge, Places
 from omidpy.recipes.export_queue.upkeep import making
 from omidpy.recipes.export_queue.upkeep.lag import measure_roughly
-from omidpy.tx import ordinals
+from omidpy.tx.writes import ordinals
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.export_rebucketing import Rebucketing

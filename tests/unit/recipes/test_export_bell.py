@@ -9,7 +9,7 @@ import pytest
 
 from omidpy.recipes.export_queue.delivery.runner import FIRST_POLL_S, Runner
 from omidpy.recipes.export_queue.entries.bell import BELL, Bell, Queue
-from omidpy.recipes.export_queue.entries.layout import bucket_of
+from omidpy.recipes.export_queue.entries.stored.layout import bucket_of
 from tests.machines.export_queues import TABLE, Scene
 from tests.machines.waiting import wait_for
 

@@ -23,18 +23,18 @@ from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.delivery.runner import FIRST_POLL_S
 from omidpy.recipes.export_queue.entries.dead import Note, bury
-from omidpy.recipes.export_queue.entries.layout import (
+from omidpy.recipes.export_queue.entries.possession import BucketLost
+from omidpy.recipes.export_queue.entries.stored.layout import (
     COLUMN,
     dead_row,
     decode_content,
     decode_dead,
     encode_dead,
 )
-from omidpy.recipes.export_queue.entries.possession import BucketLost
-from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Places, Raw
+from omidpy.recipes.export_queue.entries.stored.state import BucketRows, BucketState, Places, Raw
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep import retention
-from omidpy.recipes.export_queue.upkeep.letters import DeadLetters
+from omidpy.recipes.export_queue.upkeep.manual.letters import DeadLetters
 from tests.machines.export_checks import CHECKS, CountsInATable
 from tests.machines.export_queues import QUEUE, TABLE, Scene
 from tests.machines.waiting import wait_for

@@ -13,9 +13,9 @@ from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery import portions
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.entries import dead
-from omidpy.recipes.export_queue.entries.layout import encode_dead
 from omidpy.recipes.export_queue.entries.possession import BucketLost
-from omidpy.recipes.export_queue.entries.state import BucketState
+from omidpy.recipes.export_queue.entries.stored.layout import encode_dead
+from omidpy.recipes.export_queue.entries.stored.state import BucketState
 from omidpy.storage.base import RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.export_checks import CountsInATable

@@ -22,8 +22,8 @@ from omidpy.recipes.export_queue import (
     Share,
 )
 from omidpy.recipes.export_queue.delivery import patience as patience_module
-from omidpy.recipes.export_queue.entries.layout import bucket_of
 from omidpy.recipes.export_queue.entries.ordering import Position
+from omidpy.recipes.export_queue.entries.stored.layout import bucket_of
 from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT, decode_mark
 from omidpy.recipes.export_queue.sinks import JsonLinesSink, SqliteSink
 from omidpy.storage.base import Store

@@ -19,7 +19,7 @@ from omidpy.fate.operation import FateId, Operation, Status
 from omidpy.fate.table.store import TableFateStore
 from omidpy.recipes.export_queue.delivery import runner
 from omidpy.recipes.export_queue.delivery.portions import Possession
-from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
+from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S
 from omidpy.recipes.export_queue.upkeep import rebucketing
 from omidpy.recipes.export_queue.upkeep.finishing import Finisher
 from omidpy.recipes.export_queue.upkeep.rebucketing import KIND, Prepare, RebucketTools

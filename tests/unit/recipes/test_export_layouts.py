@@ -8,13 +8,13 @@ import pytest
 
 from omidpy.errors import UsageError
 from omidpy.recipes.export_queue import ExportQueue
-from omidpy.recipes.export_queue.entries.layout import (
+from omidpy.recipes.export_queue.entries.stored.layout import (
     MAX_KEY_BYTES,
     key_prefix,
     keyed_row,
     parse_keyed_row,
 )
-from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
+from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S
 from omidpy.recipes.export_queue.upkeep.lag import measure_roughly
 from tests.machines.export_queues import STEPS, Scene
 from tests.machines.export_rebucketing import Rebucketing

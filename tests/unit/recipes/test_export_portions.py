@@ -10,8 +10,8 @@ import pytest
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue import ExportQueue, Poison
 from omidpy.recipes.export_queue.delivery.portions import Possession, read
-from omidpy.recipes.export_queue.entries.codecs import codec_named
 from omidpy.recipes.export_queue.entries.possession import BucketLost
+from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
 from tests.machines.export_queues import QUEUE, Scene
 
 

@@ -22,7 +22,7 @@ from omidpy.errors import (
 )
 from omidpy.fate.step import Again, Step, decode_step, encode_step
 from omidpy.recipes.export_queue import ExportQueue, Poison
-from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S, BucketRows, Successor
+from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S, BucketRows, Successor
 from omidpy.recipes.export_queue.upkeep import handover, making
 from omidpy.recipes.export_queue.upkeep import rebucketing as rebucketing_module
 from omidpy.recipes.export_queue.upkeep.rebucketing import (

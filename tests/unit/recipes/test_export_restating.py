@@ -9,7 +9,7 @@ import pytest
 from omidpy.errors import CorruptCell, ExportError, NoSuchQueue, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
-from omidpy.recipes.export_queue.entries.state import DEFINITION_AGE_S
+from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S
 from tests.machines.export_queues import QUEUE, Scene
 from tests.machines.export_rebucketing import Rebucketing
 from tests.machines.interleaving import interleaved, once

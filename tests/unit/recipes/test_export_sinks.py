@@ -32,7 +32,7 @@ from omidpy.recipes.export_queue.sinks import (
     WebhookSink,
 )
 from omidpy.recipes.export_queue.sinks.address import sink_at
-from omidpy.recipes.export_queue.sinks.sql import Appending
+from omidpy.recipes.export_queue.sinks.sql.statements import Appending
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import STEPS, Scene

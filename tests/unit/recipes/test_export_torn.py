@@ -15,8 +15,8 @@ from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.delivery.runner import Runner
 from omidpy.recipes.export_queue.entries import dead
 from omidpy.recipes.export_queue.entries.dead import claimed
-from omidpy.recipes.export_queue.entries.layout import encode_dead
-from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState
+from omidpy.recipes.export_queue.entries.stored.layout import encode_dead
+from omidpy.recipes.export_queue.entries.stored.state import BucketRows, BucketState
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.export_queues import TABLE, Scene

@@ -10,8 +10,8 @@ from omidpy.errors import CorruptCell, ExportError, NoSuchQueue, QueueFull
 from omidpy.recipes.export_queue import Batch
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.entries.adding import GAUGE_AGE_S
-from omidpy.recipes.export_queue.entries.layout import bucket_of
-from omidpy.recipes.export_queue.entries.state import BucketRows
+from omidpy.recipes.export_queue.entries.stored.layout import bucket_of
+from omidpy.recipes.export_queue.entries.stored.state import BucketRows
 from tests.machines.export_queues import Scene
 from tests.machines.export_rebucketing import Rebucketing
 

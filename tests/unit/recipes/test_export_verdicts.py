@@ -12,7 +12,7 @@ from omidpy.errors import ConfigError, ExportError, NoSuchQueue, NoSuchTable, St
 from omidpy.recipes.export_queue import Batch, Refused, Retry, TransactionalExporter
 from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, blame
-from omidpy.recipes.export_queue.entries.layout import bucket_of
+from omidpy.recipes.export_queue.entries.stored.layout import bucket_of
 from omidpy.recipes.export_queue.sinks import TableSink
 from tests.machines.export_exact import mortal, next_owner
 from tests.machines.export_queues import TABLE, Killed, Scene

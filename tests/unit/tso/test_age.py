@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.base.ages import Sample
+from omidpy.base.timing.ages import Sample
 from tso.core.age import (
     MAX_DOWNTIME_MS,
     MAX_HOLD_COUNT,

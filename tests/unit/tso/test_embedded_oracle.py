@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from omidpy.base.clock import ManualClock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import (
     ConfigError,
     LeaseLost,

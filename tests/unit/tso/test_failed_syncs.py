@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from omidpy.base.cells import encode_long
-from omidpy.base.clock import ManualClock
 from omidpy.base.tables import CONTROL_TABLE
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.commit_table import (
     LOW_WATERMARK_FACT,
@@ -20,7 +20,7 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT
-from omidpy.facts.makers import MADE_PREFIX, Makers
+from omidpy.facts.tables.makers import MADE_PREFIX, Makers
 from omidpy.storage.base import Capabilities
 from omidpy.storage.memory import MemoryStore
 from tso.core.events import Batch, Now

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError, CorruptCell, LeaseLost, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.facts.control import ControlTable

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from tso.serving import log
 
 

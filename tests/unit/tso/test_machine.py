@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from omidpy.base.clock import ManualClock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.timing.clock import ManualClock
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.base import AbortReason
 from omidpy.wire.messages import (

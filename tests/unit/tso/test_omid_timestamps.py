@@ -11,8 +11,8 @@ from omidpy.base.cells import (
     encode_long,
     shadow_qualifier,
 )
-from omidpy.base.clock import ManualClock
 from omidpy.base.tables import OMID_ENABLED
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import (
     COMMIT_TABLE,

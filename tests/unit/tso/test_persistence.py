@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from omidpy.base.ages import Sample
 from omidpy.base.cells import LOW_WATERMARK_ROW, commit_row, encode_long
-from omidpy.base.clock import ManualClock
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.timing.ages import Sample
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError, LeaseLost, StorageUnavailable
 from omidpy.facts.commit_table import (
     COMMIT_TABLE,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from omidpy.base.cells import encode_long
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError, LeaseLost, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import CommitTable, create_system_tables
 from omidpy.facts.leadership import read_lease

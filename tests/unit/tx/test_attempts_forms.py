@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from omidpy import aio
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import WriteConflict
 from omidpy.tx.transaction import Transaction
 from tests.machines import loop_forms

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from compactor.run.local import compact
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import SnapshotTooOld
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore

@@ -13,8 +13,8 @@ import pytest
 
 import omidpy
 from omidpy import aio
-from omidpy.base.clock import ManualClock
 from omidpy.base.tables import CONFLICT_LEVEL_ATTRIBUTE, KEYS_TABLE
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import (
     AlreadyCommitted,
     CommitOutcomeUnknown,

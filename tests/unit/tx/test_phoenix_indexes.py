@@ -12,8 +12,8 @@ import pytest
 import omidpy
 from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import aio
-from omidpy.base.clock import ManualClock
 from omidpy.base.tables import OMID_ENABLED
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError, Fenced, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.manager import TransactionManager

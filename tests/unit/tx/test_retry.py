@@ -10,7 +10,7 @@ from typing import Self, cast
 import pytest
 
 from omidpy import aio
-from omidpy.base.clock import ManualClock, SystemClock
+from omidpy.base.timing.clock import ManualClock, SystemClock
 from omidpy.errors import (
     CommitOutcomeUnknown,
     OmidError,

@@ -44,7 +44,6 @@ from omidpy.recipes.export_queue.entries.acknowledgement import (
     remove,
     remove_deleted,
 )
-from omidpy.recipes.export_queue.entries.codecs import codec_named
 from omidpy.recipes.export_queue.entries.counting import after_batch, count, rest_s
 from omidpy.recipes.export_queue.entries.dead import (
     POISON,
@@ -60,10 +59,16 @@ from omidpy.recipes.export_queue.entries.dead import (
     rewrite,
     spoil_claims,
 )
-from omidpy.recipes.export_queue.entries.layout import BY_KEY, COLUMN, decode_content, key_prefix
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, KeyWindow, Position, Window
 from omidpy.recipes.export_queue.entries.possession import BucketLost, OwnedBucket
-from omidpy.recipes.export_queue.entries.state import table_name
+from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
+from omidpy.recipes.export_queue.entries.stored.layout import (
+    BY_KEY,
+    COLUMN,
+    decode_content,
+    key_prefix,
+)
+from omidpy.recipes.export_queue.entries.stored.state import table_name
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import (
     Batch,
@@ -75,7 +80,7 @@ from omidpy.recipes.export_queue.marks import MOST_LEFT_OUT
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.state import Definition
+    from omidpy.recipes.export_queue.entries.stored.state import Definition
     from omidpy.storage.base import RowMutation
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from omidpy.fate.table.store import TableFateStore
 from omidpy.life.heart import BEATS_PER_LEASE, beat_until
 from omidpy.recipes.export_queue.entries.dead import spoil_claims
 from omidpy.recipes.export_queue.entries.possession import BucketLost
-from omidpy.recipes.export_queue.entries.state import (
+from omidpy.recipes.export_queue.entries.stored.state import (
     BucketRows,
     BucketState,
     Raw,
@@ -38,10 +38,10 @@ from omidpy.recipes.export_queue.entries.state import (
 )
 
 if TYPE_CHECKING:
-    from omidpy.base.clock import Clock
+    from omidpy.base.timing.clock import Clock
     from omidpy.life.base import Member
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
     from omidpy.storage.base import RowMutation
 
 log = logging.getLogger(__name__)

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.delivery.failing import Paused
-from omidpy.recipes.export_queue.entries.layout import BY_KEY, BY_TIME
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
 from omidpy.recipes.export_queue.entries.possession import OwnedBucket
+from omidpy.recipes.export_queue.entries.stored.layout import BY_KEY, BY_TIME
 from omidpy.recipes.export_queue.exporter import (
     Batch,
     Deposed,
@@ -36,7 +36,7 @@ from omidpy.recipes.export_queue.exporter import (
 from omidpy.recipes.export_queue.marks import Mark, Share, Standing
 
 if TYPE_CHECKING:
-    from omidpy.recipes.export_queue.entries.state import Definition
+    from omidpy.recipes.export_queue.entries.stored.state import Definition
 
 log = logging.getLogger(__name__)
 

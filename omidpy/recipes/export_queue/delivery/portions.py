@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S, BucketLease, Crew
 from omidpy.recipes.export_queue.entries.acknowledgement import remove
-from omidpy.recipes.export_queue.entries.layout import BY_TIME, Content, decode_content
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position, Window
-from omidpy.recipes.export_queue.entries.state import Places, table_name
+from omidpy.recipes.export_queue.entries.stored.layout import BY_TIME, Content, decode_content
+from omidpy.recipes.export_queue.entries.stored.state import Places, table_name
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep.finishing import Finisher
 from omidpy.recipes.export_queue.upkeep.making import check_going, check_store, find

@@ -30,13 +30,13 @@ from omidpy.recipes.export_queue.delivery.tally import QueueTally
 from omidpy.recipes.export_queue.delivery.terms import DeliveryOptions
 from omidpy.recipes.export_queue.entries.bell import BELL, Queue
 from omidpy.recipes.export_queue.entries.possession import BucketLost
-from omidpy.recipes.export_queue.entries.state import table_name
+from omidpy.recipes.export_queue.entries.stored.state import table_name
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep.making import check_going
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
     from omidpy.recipes.export_queue.exporter import Exporter
 
 log = logging.getLogger(__name__)

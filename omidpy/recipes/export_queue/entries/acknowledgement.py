@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from omidpy.base.cells import shadow_qualifier
-from omidpy.recipes.export_queue.entries.layout import COLUMN, FAMILY, QUALIFIER
-from omidpy.recipes.export_queue.entries.state import (
+from omidpy.recipes.export_queue.entries.stored.layout import COLUMN, FAMILY, QUALIFIER
+from omidpy.recipes.export_queue.entries.stored.state import (
     BucketRows,
     Definition,
     Places,

@@ -21,8 +21,9 @@ from omidpy.errors import CorruptCell, QueueFull
 from omidpy.facts.control import decode_document
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.recipes.export_queue.entries.bell import BELL, Queue
-from omidpy.recipes.export_queue.entries.codecs import codec_named
-from omidpy.recipes.export_queue.entries.layout import (
+from omidpy.recipes.export_queue.entries.recording import check_recordable, row_changes
+from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
+from omidpy.recipes.export_queue.entries.stored.layout import (
     BY_KEY,
     COLUMN,
     bucket_of,
@@ -30,15 +31,14 @@ from omidpy.recipes.export_queue.entries.layout import (
     keyed_row,
     log_row,
 )
-from omidpy.recipes.export_queue.entries.recording import check_recordable, row_changes
-from omidpy.recipes.export_queue.entries.state import GENERATION, Gauge, table_name
+from omidpy.recipes.export_queue.entries.stored.state import GENERATION, Gauge, table_name
 
 if TYPE_CHECKING:
-    from omidpy.base.clock import Clock
+    from omidpy.base.timing.clock import Clock
     from omidpy.facts.control import ControlTable
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
-    from omidpy.tx.ordinals import Ordinals
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
     from omidpy.tx.table import TransactionalTable
+    from omidpy.tx.writes.ordinals import Ordinals
 
 GAUGE_AGE_S: Final = 5.0
 STALE_S: Final = 20.0

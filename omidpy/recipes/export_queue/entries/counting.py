@@ -20,7 +20,7 @@ from omidpy.model import FIRST_WORLD_TIMESTAMP
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue.entries.ordering import FoundEntry
-    from omidpy.recipes.export_queue.entries.state import BucketState
+    from omidpy.recipes.export_queue.entries.stored.state import BucketState
     from omidpy.recipes.export_queue.entries.view import View
 
 COUNT_EVERY_S: Final = 10.0

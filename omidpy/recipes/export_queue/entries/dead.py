@@ -36,7 +36,8 @@ import msgspec
 from omidpy.base.documents import UNREADABLE
 from omidpy.errors import CorruptCell, TransactionAborted
 from omidpy.recipes.export_queue.entries.acknowledgement import remove_deleted
-from omidpy.recipes.export_queue.entries.layout import (
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
+from omidpy.recipes.export_queue.entries.stored.layout import (
     COLUMN,
     claim_row,
     dead_row,
@@ -45,8 +46,7 @@ from omidpy.recipes.export_queue.entries.layout import (
     encode_dead,
     kept_row,
 )
-from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
-from omidpy.recipes.export_queue.entries.state import GENERATION
+from omidpy.recipes.export_queue.entries.stored.state import GENERATION
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from omidpy.recipes.export_queue.entries.state import BucketState
+    from omidpy.recipes.export_queue.entries.stored.state import BucketState
     from omidpy.storage.base import RowMutation
 
 

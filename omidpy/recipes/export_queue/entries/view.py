@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omidpy.errors import NoSuchQueue, NoSuchTable
 from omidpy.reading.visibility import VisibleCell, cells_of
-from omidpy.recipes.export_queue.entries.layout import (
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
+from omidpy.recipes.export_queue.entries.stored.layout import (
     BY_KEY,
     BY_TIME,
     COLUMN,
@@ -31,8 +32,7 @@ from omidpy.recipes.export_queue.entries.layout import (
     parse_keyed_row,
     parse_log_row,
 )
-from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
-from omidpy.recipes.export_queue.entries.state import GENERATION
+from omidpy.recipes.export_queue.entries.stored.state import GENERATION
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager

@@ -20,8 +20,8 @@ from omidpy.errors import UsageError
 from omidpy.recipes.export_queue.sinks.files import JsonLinesSink
 from omidpy.recipes.export_queue.sinks.kafka import KafkaSink
 from omidpy.recipes.export_queue.sinks.parquet import ParquetSink
-from omidpy.recipes.export_queue.sinks.postgresql import PostgresqlSink
-from omidpy.recipes.export_queue.sinks.sqlite import SqliteSink
+from omidpy.recipes.export_queue.sinks.sql.postgresql import PostgresqlSink
+from omidpy.recipes.export_queue.sinks.sql.sqlite import SqliteSink
 from omidpy.recipes.export_queue.sinks.tables import TableSink
 from omidpy.recipes.export_queue.sinks.webhook import WebhookSink
 

@@ -39,7 +39,7 @@ from omidpy.recipes.export_queue.sinks.kafka_transactions import (
     fenced,
     raised_by,
 )
-from omidpy.recipes.export_queue.sinks.pool import Pool
+from omidpy.recipes.export_queue.sinks.sql.pool import Pool
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue.exporter import Batch, Entry

@@ -21,7 +21,7 @@ from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
 from omidpy.recipes.export_queue.sinks.documents import ORDINAL_BYTES
 from omidpy.recipes.export_queue.sinks.files import FileSink, Seqs
-from omidpy.recipes.export_queue.sinks.sql import row
+from omidpy.recipes.export_queue.sinks.sql.statements import row
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue.exporter import Batch

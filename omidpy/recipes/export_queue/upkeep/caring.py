@@ -11,7 +11,7 @@ from omidpy.recipes.export_queue.upkeep.retention import Purger
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
 
 
 class Care:

@@ -29,7 +29,7 @@ from omidpy.recipes.export_queue.upkeep.rebucketing import (
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
 
 log: Final = logging.getLogger(__name__)
 

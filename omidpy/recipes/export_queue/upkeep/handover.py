@@ -13,8 +13,8 @@ import msgspec
 
 from omidpy.facts.control import encode_document
 from omidpy.recipes.export_queue.entries.dead import graves_of
-from omidpy.recipes.export_queue.entries.layout import COLUMN, bucket_of, dead_row
-from omidpy.recipes.export_queue.entries.state import (
+from omidpy.recipes.export_queue.entries.stored.layout import COLUMN, bucket_of, dead_row
+from omidpy.recipes.export_queue.entries.stored.state import (
     GENERATION,
     BucketRows,
     BucketState,

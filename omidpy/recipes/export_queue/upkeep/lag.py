@@ -13,18 +13,18 @@ from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.recipes.export_queue.entries.adding import NS_PER_S
 from omidpy.recipes.export_queue.entries.counting import count, is_believed
 from omidpy.recipes.export_queue.entries.dead import graves_of
-from omidpy.recipes.export_queue.entries.state import BucketRows, Gauge, Raw, table_name
+from omidpy.recipes.export_queue.entries.stored.state import BucketRows, Gauge, Raw, table_name
 from omidpy.recipes.export_queue.entries.view import View
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
-from omidpy.recipes.export_queue.entries.layout import BY_KEY
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
+from omidpy.recipes.export_queue.entries.stored.layout import BY_KEY
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.entries.ordering import FoundEntry
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
 
 
 @dataclass(frozen=True, slots=True)

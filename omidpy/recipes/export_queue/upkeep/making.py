@@ -23,8 +23,8 @@ from omidpy.errors import (
     TableExists,
 )
 from omidpy.facts.control import decode_document, encode_document
-from omidpy.recipes.export_queue.entries.layout import FAMILY, splits
-from omidpy.recipes.export_queue.entries.state import (
+from omidpy.recipes.export_queue.entries.stored.layout import FAMILY, splits
+from omidpy.recipes.export_queue.entries.stored.state import (
     GENERATION,
     ROW_PREFIX,
     Definition,

@@ -57,7 +57,7 @@ from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Status, parse_id
 from omidpy.fate.step import Defer, Done, Retry, Step, StepContext, step
 from omidpy.fate.table.store import TableFateStore
-from omidpy.recipes.export_queue.entries.state import (
+from omidpy.recipes.export_queue.entries.stored.state import (
     DEFINITION_AGE_S,
     Definition,
     Places,

@@ -18,14 +18,14 @@ from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
 from omidpy.reading.time_travel import read_timestamp
 from omidpy.recipes.export_queue.entries.acknowledgement import ROWS_AT_ONCE, remove
-from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, table_name
+from omidpy.recipes.export_queue.entries.stored.state import BucketRows, BucketState, table_name
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep import making
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.entries.ordering import FoundEntry
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
 
 PURGE_S: Final = 60.0
 

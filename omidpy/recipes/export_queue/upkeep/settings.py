@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from omidpy.base.words.arguments import check_count
 from omidpy.errors import UsageError
-from omidpy.recipes.export_queue.entries.codecs import codec_named
-from omidpy.recipes.export_queue.entries.layout import BY_KEY, BY_TIME, LAYOUTS, MAX_BUCKETS
-from omidpy.recipes.export_queue.entries.state import Definition
+from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
+from omidpy.recipes.export_queue.entries.stored.layout import BY_KEY, BY_TIME, LAYOUTS, MAX_BUCKETS
+from omidpy.recipes.export_queue.entries.stored.state import Definition
 
 
 def check_buckets(buckets: int) -> None:

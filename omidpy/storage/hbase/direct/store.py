@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from omidpy.base.clock import SystemClock
 from omidpy.base.collector import paused_collector
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import NoSuchFamily, NoSuchTable, OmidError, StorageUnavailable, UsageError
 from omidpy.model import Column, TableSchema
 from omidpy.storage import rules

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import Api
+from omidpy.storage.hbase.addresses.gateways import Api
 
 try:
     import thriftpy2

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal
 
 from omidpy.base.ensemble import CLIENT_OPTIONS, client_options
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase import spelling
-from omidpy.storage.hbase.address import Protection
+from omidpy.storage.hbase.addresses import spelling
+from omidpy.storage.hbase.addresses.gateways import Protection
 
 BY_ZOOKEEPER: Final = "hbase"
 BY_RPC: Final = "hbase+rpc"

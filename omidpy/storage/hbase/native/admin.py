@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from omidpy.base.pauses import pause_after
+from omidpy.base.timing.pauses import pause_after
 from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable
 from omidpy.storage.hbase.native.calling.calls import Calls
 from omidpy.storage.hbase.native.connections.pool import until

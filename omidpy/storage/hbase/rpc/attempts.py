@@ -16,9 +16,9 @@ from typing import Final, NoReturn
 
 from thriftpy2.transport import TTransportException
 
-from omidpy.base.pauses import Pauses
+from omidpy.base.timing.pauses import Pauses
 from omidpy.errors import OmidError, UsageError
-from omidpy.storage.hbase.address import Gateway, HBaseAddress
+from omidpy.storage.hbase.addresses.gateways import Gateway, HBaseAddress
 from omidpy.storage.hbase.rpc.gateway import CallNotSent
 from omidpy.storage.hbase.rpc.translate import is_declared, is_transient, translate
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from omidpy.storage.hbase.address import HBaseAddress
+from omidpy.storage.hbase.addresses.gateways import HBaseAddress
 from omidpy.storage.hbase.known import Known, KnownTables
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 

@@ -18,10 +18,10 @@ from thriftpy2.thrift import TApplicationException, TException
 
 from omidpy.base.within import within
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import Gateway, HBaseAddress
+from omidpy.storage.hbase.addresses.gateways import Gateway, HBaseAddress
+from omidpy.storage.hbase.addresses.spelling import place_text
 from omidpy.storage.hbase.rpc.gateway import Client
 from omidpy.storage.hbase.rpc.translate import is_declared
-from omidpy.storage.hbase.spelling import place_text
 
 
 class OneCluster:

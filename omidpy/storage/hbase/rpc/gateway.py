@@ -28,7 +28,7 @@ from thriftpy2.thrift import TApplicationException, TException, TMessageType
 from thriftpy2.transport import TFramedTransportFactory, TSocket
 
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import HBaseAddress
+from omidpy.storage.hbase.addresses.gateways import HBaseAddress
 from omidpy.storage.hbase.idl import service
 
 try:

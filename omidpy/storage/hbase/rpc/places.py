@@ -39,10 +39,10 @@ from typing import Any, Final
 from thriftpy2.thrift import TException
 
 from omidpy.errors import OmidError
-from omidpy.storage.hbase.address import Gateway, HBaseAddress
+from omidpy.storage.hbase.addresses.gateways import Gateway, HBaseAddress
+from omidpy.storage.hbase.addresses.spelling import place_text
 from omidpy.storage.hbase.rpc.gateway import CallNotSent, Client, open_client
 from omidpy.storage.hbase.rpc.translate import is_declared, is_transient
-from omidpy.storage.hbase.spelling import place_text
 
 _logger = logging.getLogger(__name__)
 

@@ -38,11 +38,11 @@ from typing import Any, Final
 
 from thriftpy2.thrift import TException
 
-from omidpy.base.clock import Clock, SystemClock
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
 from omidpy.storage import forking
-from omidpy.storage.hbase.address import Gateway, HBaseAddress
+from omidpy.storage.hbase.addresses.gateways import Gateway, HBaseAddress
 from omidpy.storage.hbase.rpc.attempts import CallAttempts, NoGateway, is_argument
 from omidpy.storage.hbase.rpc.cluster import OneCluster
 from omidpy.storage.hbase.rpc.gateway import CallNotSent, Client, Unanswered, open_client

@@ -22,17 +22,17 @@ from typing import Any, Final, NamedTuple
 from thriftpy2.thrift import TApplicationException, TException
 
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import (
+from omidpy.storage.hbase.addresses.gateways import (
     Api,
     Gateway,
     HBaseAddress,
     Protocol,
     Transport,
 )
+from omidpy.storage.hbase.addresses.spelling import place_text
 from omidpy.storage.hbase.idl import thrift2
 from omidpy.storage.hbase.rpc.gateway import open_client
 from omidpy.storage.hbase.rpc.translate import text_of, translate
-from omidpy.storage.hbase.spelling import place_text
 
 PATIENCE_S: Final = 2.0
 """How long to wait for one answer.  The gateway answers this call without asking HBase."""

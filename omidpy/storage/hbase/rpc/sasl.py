@@ -19,7 +19,7 @@ from thriftpy2.transport import TSaslClientTransport
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import HBaseAddress, Protection
+from omidpy.storage.hbase.addresses.gateways import HBaseAddress, Protection
 from omidpy.storage.hbase.gssapi import (
     NotEncrypted,
     NotOffered,

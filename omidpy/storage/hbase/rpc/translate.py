@@ -28,9 +28,9 @@ from omidpy.errors import (
     TableExists,
     UsageError,
 )
-from omidpy.storage.hbase.address import Gateway, HBaseAddress
+from omidpy.storage.hbase.addresses.gateways import Gateway, HBaseAddress
+from omidpy.storage.hbase.addresses.spelling import place_text
 from omidpy.storage.hbase.meanings import GATEWAYS
-from omidpy.storage.hbase.spelling import place_text
 
 _LONGEST_QUOTE: Final = 300
 """Characters of HBase's own text in a message."""

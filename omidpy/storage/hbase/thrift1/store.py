@@ -58,7 +58,7 @@ from omidpy.storage.base import (
     RowMutation,
 )
 from omidpy.storage.hbase import described, identity, paging
-from omidpy.storage.hbase.address import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
+from omidpy.storage.hbase.addresses.gateways import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
 from omidpy.storage.hbase.idl import thrift1 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.rpc.pool import GatewayPool

@@ -16,7 +16,7 @@ from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
 from omidpy.storage.base import WHOLE_TABLE, LazyRow, LongRow, Portion, Row, Wanted
 from omidpy.storage.hbase import paging
-from omidpy.storage.hbase.address import HBaseAddress
+from omidpy.storage.hbase.addresses.gateways import HBaseAddress
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.rpc.pool import GatewayPool

@@ -41,7 +41,7 @@ from omidpy.storage.base import (
     RowMutation,
 )
 from omidpy.storage.hbase import described, identity, states
-from omidpy.storage.hbase.address import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
+from omidpy.storage.hbase.addresses.gateways import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.rpc.gateway import SILENCE_S, Unanswered

@@ -20,8 +20,8 @@ from omidpy.errors import (
     WriteConflict,
 )
 from omidpy.model import KeyRange, Undecided
-from omidpy.spark.frames import jobs
-from omidpy.spark.frames.jobs import Job
+from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes.jobs import Job
 from omidpy.tx.frames.shape import Shape
 from omidpy.tx.parts import worker as worker_module
 from omidpy.tx.transaction import Transaction

@@ -14,8 +14,8 @@ from omidpy.errors import (
     WriteConflict,
 )
 from omidpy.model import KeyRange
-from omidpy.spark.frames import jobs
-from omidpy.spark.frames.once import KeyedWrite, Once, StreamBatch, keyed_write
+from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes.once import KeyedWrite, Once, StreamBatch, keyed_write
 from omidpy.tx.frames.shape import Shape
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import Loss

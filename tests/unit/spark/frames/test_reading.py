@@ -14,10 +14,10 @@ from omidpy.base.tables import CHANGING, CONFLICT_LEVEL_ATTRIBUTE
 from omidpy.codec import INT64
 from omidpy.errors import ConfigError, NoSuchFamily, NoSuchTable, SnapshotTooOld
 from omidpy.model import KeyRange
-from omidpy.spark.frames import jobs
 from omidpy.spark.frames.options import read_words, words
 from omidpy.spark.frames.partitions import Portion, intersection, portions
 from omidpy.spark.frames.reading import Reading, TableReader, plan
+from omidpy.spark.frames.writes import jobs
 from omidpy.storage.memory import MemoryStore
 from omidpy.tx.frames.reading import schema_of
 from omidpy.tx.frames.shape import Shape

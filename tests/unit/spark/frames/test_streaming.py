@@ -11,7 +11,7 @@ import pytest
 
 from omidpy.errors import AlreadyCommitted, UsageError, WriteConflict
 from omidpy.spark.frames.options import Words, write_words
-from omidpy.spark.frames.streaming import (
+from omidpy.spark.frames.writes.streaming import (
     QUERY,
     BatchMessage,
     BatchWriter,

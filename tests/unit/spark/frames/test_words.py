@@ -24,8 +24,8 @@ from omidpy.spark.frames.options import (
 )
 from omidpy.spark.frames.places import Place, check_reach, place_of
 from omidpy.spark.frames.reading import check_columns
-from omidpy.spark.frames.teaching import check_mode
 from omidpy.spark.frames.types import fitted, own_schema, shape_of
+from omidpy.spark.frames.writes.teaching import check_mode
 from omidpy.tx.frames.shape import COMMIT_TS, Shape
 from tests.machines.frame_jobs import JobWorld
 

@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import (
+from omidpy.storage.hbase.addresses.gateways import (
     OPTIONS,
     HBaseAddress,
     parse_address,
 )
-from omidpy.storage.hbase.spelling import place_text
+from omidpy.storage.hbase.addresses.spelling import place_text
 
 
 def test_an_address_names_gateways_and_options() -> None:

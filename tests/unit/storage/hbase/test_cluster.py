@@ -9,7 +9,7 @@ from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TTransportException
 
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.idl import thrift2
 from omidpy.storage.hbase.rpc.cluster import OneCluster
 

@@ -14,9 +14,9 @@ import pytest
 
 import omidpy
 from omidpy.errors import ConfigError, StorageUnavailable
-from omidpy.storage.hbase import from_happybase
-from omidpy.storage.hbase.address import parse_address
-from omidpy.storage.hbase.from_happybase import settings_of
+from omidpy.storage.hbase.addresses import from_happybase
+from omidpy.storage.hbase.addresses.from_happybase import settings_of
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from tests.machines.gateways import FakeGateway
 
 

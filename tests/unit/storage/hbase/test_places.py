@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from thriftpy2.transport import TTransportException
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import Gateway, parse_address
+from omidpy.storage.hbase.addresses.gateways import Gateway, parse_address
 from omidpy.storage.hbase.idl import thrift2
 from omidpy.storage.hbase.rpc.gateway import CallNotSent
 from omidpy.storage.hbase.rpc.places import AGAIN_S, EVERY_S, LONGEST_S, Places

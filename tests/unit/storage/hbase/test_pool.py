@@ -16,7 +16,7 @@ import pytest
 from thriftpy2.thrift import TApplicationException, TDecodeException, TType
 from thriftpy2.transport import TTransportException
 
-from omidpy.base.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import (
     ConfigError,
     NoSuchTable,
@@ -25,7 +25,7 @@ from omidpy.errors import (
     StorageUnavailable,
     UsageError,
 )
-from omidpy.storage.hbase.address import Gateway, parse_address
+from omidpy.storage.hbase.addresses.gateways import Gateway, parse_address
 from omidpy.storage.hbase.idl import thrift2
 from omidpy.storage.hbase.rpc.attempts import LONGEST_PAUSE_S, MAX_ATTEMPTS
 from omidpy.storage.hbase.rpc.gateway import CallNotSent, Unanswered

@@ -18,7 +18,7 @@ from thriftpy2.transport import TSocket, TTransportException
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import HBaseAddress, parse_address
+from omidpy.storage.hbase.addresses.gateways import HBaseAddress, parse_address
 from omidpy.storage.hbase.rpc.sasl import GssapiClient, negotiated
 
 START, OK, ERROR, COMPLETE = 1, 2, 4, 5

@@ -10,7 +10,7 @@ import pytest
 from omidpy.errors import StorageUnavailable
 from omidpy.model import Cell
 from omidpy.storage.hbase import paging
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.idl import thrift1 as idl
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 from omidpy.storage.hbase.thrift1 import Thrift1Store

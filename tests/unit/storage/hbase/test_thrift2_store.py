@@ -12,7 +12,7 @@ import pytest
 from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
 from omidpy.model import Column
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 from omidpy.storage.hbase.thrift2 import Thrift2Store

@@ -19,7 +19,7 @@ from omidpy.errors import (
     TableExists,
     UsageError,
 )
-from omidpy.storage.hbase.address import parse_address
+from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.idl import thrift1, thrift2
 from omidpy.storage.hbase.rpc.translate import is_declared, is_transient, translate
 

@@ -13,10 +13,10 @@ from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange
 from omidpy.storage import rules
 from omidpy.storage.base import Row
-from omidpy.storage.sqlite import cells as sqlite_cells
-from omidpy.storage.sqlite import newest
-from omidpy.storage.sqlite.cells import create_cells, read_row, scan_cells
-from omidpy.storage.sqlite.newest import MAX_CELLS, Bounds
+from omidpy.storage.sqlite.queries import cells as sqlite_cells
+from omidpy.storage.sqlite.queries import newest
+from omidpy.storage.sqlite.queries.cells import create_cells, read_row, scan_cells
+from omidpy.storage.sqlite.queries.newest import MAX_CELLS, Bounds
 
 TABLE = "cells_1"
 

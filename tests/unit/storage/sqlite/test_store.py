@@ -18,8 +18,9 @@ import pytest
 from omidpy.errors import ConfigError, NoSuchTable, StorageError, StorageUnavailable
 from omidpy.model import Column, FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import CellGroup, Condition, GuardedMutation, RowMutation
-from omidpy.storage.sqlite import SqliteStore, newest
+from omidpy.storage.sqlite import SqliteStore
 from omidpy.storage.sqlite.file import FORMAT_VERSION, StaleTable
+from omidpy.storage.sqlite.queries import newest
 from omidpy.testing.contract import delete, in_threads, keys_of, put
 from tests.machines.scripts import Child
 

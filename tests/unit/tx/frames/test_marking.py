@@ -13,11 +13,11 @@ from compactor.tables.adoption import adopt, plan_adoption
 from omidpy.base.tables import OMID_ENABLED
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.facts.layout import TableLayout
+from omidpy.facts.tables.layout import TableLayout
 from omidpy.manager import TransactionManager
 from omidpy.model import FamilySchema, KeyRange, TableSchema
-from omidpy.spark.frames import jobs
-from omidpy.spark.frames.jobs import Job
+from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes.jobs import Job
 from omidpy.storage.base import Store
 from omidpy.tx.frames.marking import Marking
 from omidpy.tx.frames.shape import Shape

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from omidpy.base.pauses import Pauses
+from omidpy.base.timing.pauses import Pauses
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.faults import (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from omidpy.base.ensemble import NotLetIn, refusal, require_sasl, start
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
+from omidpy.storage.hbase.addresses.spelling import place_text
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.connections.diagnosis import what_answers
 from omidpy.storage.hbase.native.connections.pool import REGISTRY, Connections, until
@@ -24,7 +25,6 @@ from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Fault, Gar
 from omidpy.storage.hbase.native.translate import translate
 from omidpy.storage.hbase.native.values import ServerName
 from omidpy.storage.hbase.native.wire.schema import server_name
-from omidpy.storage.hbase.spelling import place_text
 from omidpy.wire.protobuf import fields
 
 if TYPE_CHECKING:

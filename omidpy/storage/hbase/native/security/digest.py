@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import Protection
+from omidpy.storage.hbase.addresses.gateways import Protection
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NoTicket
 from omidpy.storage.hbase.native.security.layers import Layer
 from omidpy.storage.hbase.native.security.sasl import DIGEST, SaslLayer, quoted

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase.address import Protection
+from omidpy.storage.hbase.addresses.gateways import Protection
 from omidpy.storage.hbase.gssapi import (
     NotEncrypted,
     NotOffered,

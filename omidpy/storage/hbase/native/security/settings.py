@@ -11,8 +11,8 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from omidpy.base.clock import SystemClock
-from omidpy.storage.hbase.address import Protection
+from omidpy.base.timing.clock import SystemClock
+from omidpy.storage.hbase.addresses.gateways import Protection
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.security import kerberos, tokens
 from omidpy.storage.hbase.native.security.digest import DigestMd5

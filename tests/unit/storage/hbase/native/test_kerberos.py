@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.storage.hbase.address import Protection
+from omidpy.storage.hbase.addresses.gateways import Protection
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Garbled, NoTicket
 from omidpy.storage.hbase.native.security.kerberos import Gssapi, principal_of
 

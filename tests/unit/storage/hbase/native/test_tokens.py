@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from omidpy.base.clock import SystemClock
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.storage.handed import HandedStore, handed
 from omidpy.storage.hbase.direct import NativeStore

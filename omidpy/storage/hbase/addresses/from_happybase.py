@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from omidpy.errors import ConfigError, StorageUnavailable
-from omidpy.storage.hbase.spelling import place_text
+from omidpy.storage.hbase.addresses.spelling import place_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from omidpy.base.stages import described
+from omidpy.base.telemetry.stages import described
 from omidpy.errors import UsageError
 from omidpy.spark.frames.options import FORMAT, RANGE
-from omidpy.spark.frames.sizes import estimated_rows
-from omidpy.spark.frames.writing import OVERWRITE
+from omidpy.spark.frames.writes.sizes import estimated_rows
+from omidpy.spark.frames.writes.writing import OVERWRITE
 
 _MARK: Final = "_omidpy_frames"
 _SAID: Final = "_omidpy_said"

@@ -17,7 +17,7 @@ import msgspec
 from omidpy.errors import NoSuchTable, StorageError, TableExists
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage import rules
-from omidpy.storage.sqlite.cells import create_cells
+from omidpy.storage.sqlite.queries.cells import create_cells
 
 T = TypeVar("T")
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from omidpy.base.clock import Clock
 from omidpy.base.schema.family_options import family_attributes
 from omidpy.base.schema.phoenix import index_objection, indexes, may_have_indexes, misadoption
 from omidpy.base.schema.table_settings import setting_attributes
@@ -29,6 +28,7 @@ from omidpy.base.tables import (
     new_incarnation,
     transactional_families,
 )
+from omidpy.base.timing.clock import Clock
 from omidpy.base.words.arguments import check_bytes, check_family_name, check_table_name
 from omidpy.errors import (
     ConfigError,
@@ -39,9 +39,9 @@ from omidpy.errors import (
 )
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable, transactional_schemas
-from omidpy.facts.layout import TableLayout
-from omidpy.facts.makers import Makers, ghost_text
-from omidpy.facts.sightings import sight_first
+from omidpy.facts.tables.layout import TableLayout
+from omidpy.facts.tables.makers import Makers, ghost_text
+from omidpy.facts.tables.sightings import sight_first
 from omidpy.model import FamilySchema, TableSchema, Timestamp
 from omidpy.storage.base import Store
 

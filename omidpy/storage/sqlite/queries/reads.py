@@ -18,9 +18,10 @@ from omidpy.errors import StorageError
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import rules
 from omidpy.storage.base import WHOLE_TABLE, LongRow, Portion, Row, Sieve, Sifted, Wanted
-from omidpy.storage.sqlite import rows
-from omidpy.storage.sqlite.catalogue import Catalog, Physical
-from omidpy.storage.sqlite.cells import (
+from omidpy.storage.sqlite.file import Database, StaleTable
+from omidpy.storage.sqlite.queries import rows
+from omidpy.storage.sqlite.queries.catalogue import Catalog, Physical
+from omidpy.storage.sqlite.queries.cells import (
     find_cell,
     in_one_view,
     read_page,
@@ -30,9 +31,8 @@ from omidpy.storage.sqlite.cells import (
     to_cells,
     to_pairs,
 )
-from omidpy.storage.sqlite.file import Database, StaleTable
-from omidpy.storage.sqlite.newest import Bounds
-from omidpy.storage.sqlite.sifting import sift
+from omidpy.storage.sqlite.queries.newest import Bounds
+from omidpy.storage.sqlite.queries.sifting import sift
 
 T = TypeVar("T")
 

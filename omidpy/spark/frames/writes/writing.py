@@ -19,11 +19,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from omidpy.errors import AlreadyCommitted, UsageError
-from omidpy.spark.frames import jobs
-from omidpy.spark.frames.jobs import Job
-from omidpy.spark.frames.once import keyed_write
 from omidpy.spark.frames.options import words, write_words
 from omidpy.spark.frames.types import shape_of
+from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes.jobs import Job
+from omidpy.spark.frames.writes.once import keyed_write
 from omidpy.tx.frames.writing import check_names
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from typing import Final
 
 from compactor.ranges.range_task import RangeResult
 from compactor.tables.ownership import Standing, TableStanding
-from omidpy.facts.questions import Question
-from omidpy.facts.sightings import DOUBTS_ALL, NO_DOUBT
+from omidpy.facts.tables.questions import Question
+from omidpy.facts.tables.sightings import DOUBTS_ALL, NO_DOUBT
 from omidpy.facts.watermarks import HOLD_PREFIX
 
 

@@ -33,8 +33,8 @@ import contextlib
 from omidpy.base.cells import table_id
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
 from omidpy.errors import NoSuchTable, OmidError
-from omidpy.facts.catalog import closed_prefix
 from omidpy.facts.control import ControlTable
+from omidpy.facts.tables.catalog import closed_prefix
 from omidpy.model import TableSchema
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store

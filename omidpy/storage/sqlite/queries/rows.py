@@ -15,8 +15,8 @@ from contextlib import closing
 from omidpy.model import Cell, KeyRange
 from omidpy.storage import portions
 from omidpy.storage.base import LongRow, Portion, Row, Wanted
-from omidpy.storage.sqlite.cells import read_page, scan_cells, to_cell, to_cells
-from omidpy.storage.sqlite.newest import Bounds, Fields
+from omidpy.storage.sqlite.queries.cells import read_page, scan_cells, to_cell, to_cells
+from omidpy.storage.sqlite.queries.newest import Bounds, Fields
 
 
 def page(

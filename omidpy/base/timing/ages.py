@@ -30,8 +30,8 @@ from typing import Final
 
 import msgspec
 
-from omidpy.base.clock import Clock
 from omidpy.base.documents import Natural
+from omidpy.base.timing.clock import Clock
 
 MOST_STAMPS: Final = 4
 """Stamps of one moment that are kept: the first, and the newest of the others."""

@@ -36,7 +36,7 @@ from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.recipes.export_queue.entries.ordering import Position
 
 if TYPE_CHECKING:
-    from omidpy.facts.catalog import Catalog
+    from omidpy.facts.tables.catalog import Catalog
     from omidpy.storage.base import RowMutation
 
 DEFINITION_AGE_S: Final = 2.0

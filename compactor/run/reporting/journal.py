@@ -12,7 +12,7 @@ import msgspec
 from compactor.ranges.progress import Progress
 from compactor.ranges.range_pass import OnStep
 from compactor.report import Report, RunLog, RunRecord, new_run
-from omidpy.base.clock import Clock
+from omidpy.base.timing.clock import Clock
 from omidpy.facts.control import ControlTable
 
 DAY_MS: Final = 86_400_000

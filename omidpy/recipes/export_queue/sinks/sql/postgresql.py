@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
-from omidpy.recipes.export_queue.sinks.pool import Pool
-from omidpy.recipes.export_queue.sinks.sql import (
+from omidpy.recipes.export_queue.sinks.sql.marks import Marks
+from omidpy.recipes.export_queue.sinks.sql.pool import Pool
+from omidpy.recipes.export_queue.sinks.sql.statements import (
     Appending,
     checked_name,
     made_of,
@@ -32,7 +33,6 @@ from omidpy.recipes.export_queue.sinks.sql import (
     row,
     upsert,
 )
-from omidpy.recipes.export_queue.sinks.sql_marks import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

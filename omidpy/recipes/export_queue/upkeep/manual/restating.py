@@ -14,8 +14,8 @@ import msgspec
 from omidpy.errors import CorruptCell, ExportError
 from omidpy.facts.control import encode_document
 from omidpy.model import Column
-from omidpy.recipes.export_queue.entries.codecs import codec_named
-from omidpy.recipes.export_queue.entries.layout import (
+from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
+from omidpy.recipes.export_queue.entries.stored.layout import (
     FAMILY,
     QUALIFIER,
     content_of,
@@ -26,7 +26,7 @@ from omidpy.recipes.export_queue.upkeep.making import decoded, find
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.model import Cell
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
 
 NUMBERS: Final = 1 << 10
 """So many tables of an id may have been given up that nothing tells of any more."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from omidpy.errors import CorruptCell
-from omidpy.recipes.export_queue.entries.codecs import codec_named
 from omidpy.recipes.export_queue.entries.dead import (
     POISON,
     RETRY,
@@ -18,13 +17,14 @@ from omidpy.recipes.export_queue.entries.dead import (
     graves_of,
     rewrite,
 )
-from omidpy.recipes.export_queue.entries.layout import decode_content
-from omidpy.recipes.export_queue.entries.state import table_name
+from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
+from omidpy.recipes.export_queue.entries.stored.layout import decode_content
+from omidpy.recipes.export_queue.entries.stored.state import table_name
 from omidpy.recipes.export_queue.entries.view import View
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
 
 AT_ONCE = 1000
 """So many change in one transaction."""

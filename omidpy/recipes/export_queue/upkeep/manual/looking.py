@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from omidpy.errors import CorruptCell
-from omidpy.recipes.export_queue.entries.codecs import codec_named
-from omidpy.recipes.export_queue.entries.layout import decode_content
-from omidpy.recipes.export_queue.entries.state import BucketRows, Definition, Places, table_name
+from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
+from omidpy.recipes.export_queue.entries.stored.layout import decode_content
+from omidpy.recipes.export_queue.entries.stored.state import (
+    BucketRows,
+    Definition,
+    Places,
+    table_name,
+)
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.exporter import Entry
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from omidpy.errors import ConfigError
-from omidpy.storage.hbase import spelling
+from omidpy.storage.hbase.addresses import spelling
 
 Api: TypeAlias = Literal["thrift1", "thrift2"]
 Transport: TypeAlias = Literal["buffered", "framed"]

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from omidpy.base.within import within
 from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
-from omidpy.recipes.export_queue.sinks.sql import (
+from omidpy.recipes.export_queue.sinks.sql.marks import Marks
+from omidpy.recipes.export_queue.sinks.sql.statements import (
     Appending,
     checked_name,
     made_of,
@@ -26,7 +27,6 @@ from omidpy.recipes.export_queue.sinks.sql import (
     row,
     upsert,
 )
-from omidpy.recipes.export_queue.sinks.sql_marks import Marks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

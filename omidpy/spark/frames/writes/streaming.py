@@ -25,11 +25,11 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from omidpy.errors import AlreadyCommitted, UsageError
 from omidpy.manager import DEFAULT_RETRY_BUDGET_S, TransactionManager
-from omidpy.spark.frames import jobs
-from omidpy.spark.frames.jobs import Job
-from omidpy.spark.frames.once import StreamBatch
 from omidpy.spark.frames.options import Words, WriteWords, words, write_words
 from omidpy.spark.frames.types import shape_of
+from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes.jobs import Job
+from omidpy.spark.frames.writes.once import StreamBatch
 from omidpy.tx.frames.shape import Shape
 from omidpy.tx.frames.writing import check_names
 from omidpy.tx.keys import open_keys

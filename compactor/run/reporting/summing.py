@@ -11,8 +11,8 @@ from compactor.pruning.slices import Pruned
 from compactor.ranges.range_task import RangeResult
 from compactor.report import Laggard, RangeReport, Report, TableReport
 from compactor.run.rehearsal import Rehearsed
-from omidpy.base.ages import Ages
-from omidpy.base.clock import Clock
+from omidpy.base.timing.ages import Ages
+from omidpy.base.timing.clock import Clock
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Timestamp
 

@@ -37,8 +37,8 @@ from omidpy.errors import (
 )
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Cell, Committed, KeyRange, Outcome, Timestamp
-from omidpy.spark.frames.once import Once
 from omidpy.spark.frames.places import Place
+from omidpy.spark.frames.writes.once import Once
 from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.frames.marking import Marking
 from omidpy.tx.frames.shape import OP, Shape

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from omidpy.recipes.export_queue.entries.state import BucketRows, BucketState, Raw
+from omidpy.recipes.export_queue.entries.stored.state import BucketRows, BucketState, Raw
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
-    from omidpy.recipes.export_queue.entries.state import Definition, Places
+    from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
 
 EPOCHS: Final = 1 << 20
 """So many changes of hands a bucket may be ahead of all others of its queue."""

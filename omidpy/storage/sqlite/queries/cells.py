@@ -23,7 +23,7 @@ from omidpy.model import Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
 from omidpy.storage.base import Portion, Row
 from omidpy.storage.sqlite.handle import transact
-from omidpy.storage.sqlite.newest import (
+from omidpy.storage.sqlite.queries.newest import (
     IS_SELECTED,
     MAX_NAMES,
     Bounds,

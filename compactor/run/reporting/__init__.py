@@ -1,0 +1,1 @@
+"""What a run tells of itself: its record, its notes, its report."""

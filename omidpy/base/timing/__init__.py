@@ -1,0 +1,1 @@
+"""Clocks, and how long to wait by them."""

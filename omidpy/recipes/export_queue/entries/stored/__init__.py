@@ -1,0 +1,1 @@
+"""The bytes in which a queue and its entries are stored."""

@@ -1,0 +1,1 @@
+"""What an operator looks at and mends in a queue by hand."""

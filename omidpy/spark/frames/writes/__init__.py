@@ -1,0 +1,1 @@
+"""A frame is written: by tasks, in one transaction, once."""

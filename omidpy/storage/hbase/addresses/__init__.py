@@ -1,0 +1,1 @@
+"""How an address of HBase is spelled, and what it says."""
