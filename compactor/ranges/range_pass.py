@@ -22,6 +22,8 @@ from typing import Final
 
 from compactor.obstacles import Doubts, Obstacles, malformed_shadow, undecided_cell
 from compactor.pacing import Pacer, page_bytes
+from compactor.ranges import range_reading
+from compactor.ranges.range_reading import RangeReading
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.ranges.spans import SMALL_CELLS
 from compactor.rows.clean import FoundRow, sifted
@@ -44,34 +46,16 @@ from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import Claim, Watermarks
-from omidpy.model import MAX_VERSION, Cell, KeyRange, Timestamp, base
+from omidpy.model import MAX_VERSION, Cell, Timestamp, base
 from omidpy.reading.resolution import CellResolver, TableCell
 from omidpy.reading.visibility import Resolution
 from omidpy.storage.base import (
-    CutsRows,
     LongRow,
-    Portion,
     Row,
     RowMutation,
-    Sieve,
     Sifted,
-    SiftsRows,
     Store,
-    Wanted,
 )
-
-PAGE_ROWS: Final = 500
-"""Rows read, resolved and written together."""
-
-PORTION: Final = Portion(cells=20_000, size_bytes=8 << 20)
-"""What a pass holds at a time, about: a row that is more is passed over part by part."""
-
-FIRST_SIFTED_CELLS: Final = 2_000
-MOST_SIFTED_CELLS: Final = 32_000
-"""Cells that a store sifts at once: few until it is known whether that is worth it."""
-
-MOST_OTHERS: Final = 0.1
-"""Share of rows not seen to be clean, past which a store sifts no more of a range."""
 
 PASS_STEPS: Final = (
     "page-read",
@@ -138,6 +122,7 @@ class RangePass:
         self.on_read: OnRead = ignore_read
         self.pacer = Pacer(task.pacing, clock)
         self.scope = task.scope()
+        self.reading = RangeReading(store, task, self.scope, self.check_window)
         kind = RehearsedCommitTable if task.is_dry_run else InvalidationCounter
         self.commit_table = kind(store, task.commit_table, newest=task.newest)
         self.resolver = CellResolver(store, self.commit_table)
@@ -207,45 +192,19 @@ class RangePass:
         )
 
     def pages(self) -> Iterator[Sequence[FoundRow]]:
-        """Read the range: the families of ours, every version up to the last checkpoint of L.
+        """Read the range, page by page.
 
-        Of a span, those from its first one on: none, where another run claimed with a higher L.
         Rows that are too long to be held are passed over here, and are in no page; nor are those of
         which the store says that they are clean.
         """
-        store, span = self.store, self.task.span
-        # Where each row is read whole that a span finds, all of them must be found; and who reads
-        # slowly wants small pages.
-        may_sift = (span.is_whole or not span.is_collecting) and not self.task.pacing.has_rate()
-        if isinstance(store, SiftsRows) and may_sift:
-            yield from self._sifted_pages(store)
-        else:
-            yield from self._pages(self.task.key_range)
-
-    def _sifted_pages(self, store: SiftsRows) -> Iterator[Sequence[FoundRow]]:
-        """Read the rows that the store does not tell to be clean, of which `clean.py` says why.
-
-        What it says is of a view that began behind L, as is what is read (L3).
-        """
-        least = self.task.span.min_version
-        sieve = Sieve(self._wanted(least), self.scope.first_timestamp, self.scope.newest)
-        most_cells = FIRST_SIFTED_CELLS
-        rest: KeyRange | None = self.task.key_range
-        while rest is not None:
-            self.check_window()
-            found = store.sift(self.task.table, rest, sieve, most_cells=most_cells)
-            if len(found.others) > MOST_OTHERS * (found.rows + len(found.others)):
-                yield from self._pages(rest)
-                return
-            self._take_clean(found)
-            for page in self.whole_rows(found.others, least):
-                if isinstance(page, LongRow):
-                    self._tally.rows_read += 1
-                    self.pass_long_row(page.key)
-                else:
-                    yield page
-            rest = found.rest
-            most_cells = min(4 * most_cells, MOST_SIFTED_CELLS)
+        for piece in self.reading.pieces():
+            if isinstance(piece, Sifted):
+                self._take_clean(piece)
+            elif isinstance(piece, LongRow):
+                self._tally.rows_read += 1
+                self.pass_long_row(piece.key)
+            else:
+                yield piece
 
     def _take_clean(self, found: Sifted) -> None:
         """Count rows that the store has seen to be clean, and remember what is to be."""
@@ -258,35 +217,13 @@ class RangePass:
         self._account(rows=found.rows, cells=found.cells, size_bytes=found.size_bytes)
         self.on_read(self._so_far())
 
-    def _pages(self, key_range: KeyRange) -> Iterator[Sequence[FoundRow]]:
-        store, wanted = self.store, self._wanted(self.task.span.min_version)
-        page_rows = self.task.pacing.page_rows(PAGE_ROWS)
-        if not isinstance(store, CutsRows):
-            yield from store.scan(
-                self.task.table,
-                key_range,
-                columns=wanted.columns(),
-                min_version=wanted.min_version,
-                max_version=wanted.max_version,
-                page_rows=page_rows,
-            )
-            return
-        for page in store.scan_portions(
-            self.task.table, key_range, wanted, page_rows=page_rows, most=PORTION
-        ):
-            if isinstance(page, LongRow):
-                self._tally.rows_read += 1
-                self.pass_long_row(page.key)
-            else:
-                yield page
-
     def read(self, page: Sequence[FoundRow]) -> Iterator[Sequence[FoundRow]]:
         """Return what is to be judged of the rows that were found: as found, or each whole."""
         if self.task.span.is_whole or not self.task.span.is_collecting:
             yield page
             return
         self._account_page(page, page_bytes(page))
-        for rows in self.whole_rows([cells[0].row for cells in page]):
+        for rows in self.reading.whole_rows([cells[0].row for cells in page]):
             if isinstance(rows, LongRow):
                 self.pass_long_row(rows.key)
             else:
@@ -300,30 +237,9 @@ class RangePass:
         self._tally.bytes_read += size_bytes
         self.pacer.pause(rows=rows, size_bytes=size_bytes)
 
-    def whole_rows(
-        self, rows: Sequence[bytes], min_version: int = 0
-    ) -> Iterator[Sequence[Row] | LongRow]:
-        """Read rows, each whole from a version on; one that is gone meanwhile is left out."""
-        store, wanted = self.store, self._wanted(min_version)
-        if not isinstance(store, CutsRows):
-            found = store.get(
-                self.task.table,
-                rows,
-                columns=wanted.columns(),
-                min_version=wanted.min_version,
-                max_version=wanted.max_version,
-            )
-            yield [cells for cells in found if cells]
-            return
-        while rows:
-            portion = store.get_portion(self.task.table, rows, wanted, most=PORTION)
-            rows = rows[len(portion) :]
-            yield [cells for cells in portion if cells and not isinstance(cells, LongRow)]
-            yield from (cells for cells in portion if isinstance(cells, LongRow))
-
     def pass_long_row(self, row: bytes) -> None:
         """Do part by part to a row what is done to others at once."""
-        oldest, later = pass_long_row(self, row, PORTION)
+        oldest, later = pass_long_row(self, row, range_reading.PORTION)
         if oldest is not None:
             # One version stands for it where nothing more is looked at.
             cell = Cell(row, b"", b"", oldest, b"")
@@ -337,19 +253,12 @@ class RangePass:
 
     def parts(self, row: bytes) -> Iterator[Row]:
         """Read a long row, a portion at a time."""
-        assert isinstance(self.store, CutsRows), "it has said that the row is long"
-        span = self.task.span
-        wanted = self._wanted(0 if span.is_collecting else span.min_version)
-        for cells in self.store.row_parts(self.task.table, row, wanted, most=PORTION):
+        for cells in self.reading.row_parts(row):
             self.check_window()
             self.on_step("page-read")
             self._account_page([cells], page_bytes([cells]))
             self.on_read(self._so_far())
             yield cells
-
-    def _wanted(self, min_version: int = 0) -> Wanted:
-        families = tuple(sorted(self.task.families))
-        return Wanted(families, min_version, self.scope.max_version())
 
     def resolve(self, rows: Sequence[ExaminedRow]) -> Mapping[Cell, Timestamp | None]:
         """Find, finally, when the unresolved cells of some rows were committed.

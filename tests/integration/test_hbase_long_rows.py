@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from compactor.ranges import range_pass
+from compactor.ranges import range_reading
 from compactor.ranges.range_task import RangeResult
 from omidpy.base.tables import dated_incarnation
 from omidpy.model import KeyRange
@@ -44,7 +44,7 @@ def test_a_long_row_is_healed_and_cleaned(
     store: HBaseStore, monkeypatch: pytest.MonkeyPatch, columns: int, versions: int
 ) -> None:
     """Each cell has its shadow cell then, and each column one version."""
-    monkeypatch.setattr(range_pass, "PORTION", Portion(cells=300, size_bytes=1 << 20))
+    monkeypatch.setattr(range_reading, "PORTION", Portion(cells=300, size_bytes=1 << 20))
     wide_row(store, columns, versions)
     result = passed_over(store)
     assert result.claim is not None

@@ -20,7 +20,7 @@ import pytest
 
 import omidpy
 from compactor.horizon import minimum
-from compactor.ranges import range_pass
+from compactor.ranges import range_reading
 from compactor.report import Report
 from compactor.run.plan import STEPS
 from omidpy.base.tables import CONTROL_TABLE
@@ -287,7 +287,7 @@ class Troubled:
 @pytest.fixture
 def world(hbase_cluster: RunningHBase, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Return an empty store whose compactions read short pages."""
-    monkeypatch.setattr(range_pass, "PAGE_ROWS", PAGE_ROWS)
+    monkeypatch.setattr(range_reading, "PAGE_ROWS", PAGE_ROWS)
     with (
         one_region_store(hbase_cluster) as once,
         closing(Thrift2Store(once.url + PATIENT)) as store,

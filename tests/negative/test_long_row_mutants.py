@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from compactor.ranges import range_pass
+from compactor.ranges import range_reading
 from compactor.ranges.range_pass import RangePass
 from compactor.rows.long_rows import LongRowWork
 from compactor.rows.old_versions import Later, Markers
@@ -27,7 +27,7 @@ Break = Callable[[pytest.MonkeyPatch], None]
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a pass hold hardly anything."""
-    monkeypatch.setattr(range_pass, "PORTION", SMALL)
+    monkeypatch.setattr(range_reading, "PORTION", SMALL)
 
 
 # -- what the mutants must fail --------------------------------------------------------------------

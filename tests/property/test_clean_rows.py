@@ -21,7 +21,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from compactor.pacing import page_bytes
-from compactor.ranges import range_pass
+from compactor.ranges import range_pass, range_reading
 from compactor.ranges.range_pass import RangePass
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.ranges.spans import WHOLE, Span
@@ -287,8 +287,8 @@ def test_a_pass_comes_to_the_same_where_the_store_sifts(
             table, KeyRange(), MARKED, L, 60, drop_horizon, entries.name, newest=NEWEST, span=span
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(range_pass, "MOST_OTHERS", most_others)
-            patch.setattr(range_pass, "FIRST_SIFTED_CELLS", 3)
+            patch.setattr(range_reading, "MOST_OTHERS", most_others)
+            patch.setattr(range_reading, "FIRST_SIFTED_CELLS", 3)
             result = RangePass(things, task, clock=ManualClock()).run()
         told = (list(things.scan(table)), str(result).replace(table, "t"), result.rows_sifted)
         things.drop_table(table)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compactor.ranges import range_pass
+from compactor.ranges import range_reading
 from compactor.ranges.range_pass import RangePass
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.ranges.spans import WHOLE, Span
@@ -84,7 +84,7 @@ def passed(
         taken = {"commit": puts[1:], "invalidation": puts[:1], "both": puts}[kind]
         store.write({COMMIT_TABLE: [RowMutation(commit_row(base(start_ts)), taken)]})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(range_pass, "PORTION", most)
+        patch.setattr(range_reading, "PORTION", most)
         result = RangePass(store, task, clock=ManualClock()).run()
     # How often a cell was read, and by whom, is no part of what it came to, nor what is told first.
     reasons = sorted(result.obstacle.split("; "))

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from compactor.pacing import Pacing
-from compactor.ranges import range_pass
+from compactor.ranges import range_reading
 from compactor.ranges.range_pass import RangePass
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.rows.spool import Spool
@@ -33,7 +33,7 @@ TASK: Final = RangeTask("t", KeyRange(), frozenset({FAMILY}), 1000, 0, 900, COMM
 @pytest.fixture
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a pass hold hardly anything."""
-    monkeypatch.setattr(range_pass, "PORTION", SMALL)
+    monkeypatch.setattr(range_reading, "PORTION", SMALL)
 
 
 def passed(
@@ -234,7 +234,7 @@ def test_memory_does_not_grow_with_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, versions: int
 ) -> None:
     """Neither with its columns, nor with the versions of one; held whole it takes 4 MiB."""
-    monkeypatch.setattr(range_pass, "PORTION", Portion(cells=500, size_bytes=1 << 20))
+    monkeypatch.setattr(range_reading, "PORTION", Portion(cells=500, size_bytes=1 << 20))
     assert peak_bytes(tmp_path / "db", columns, versions) < 1 << 20
 
 

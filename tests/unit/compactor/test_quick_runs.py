@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compactor.ranges import range_pass
+from compactor.ranges import range_reading
 from compactor.run.reporting.summing import why_quick
 from compactor.shell.display import summary
 from omidpy.facts.watermarks import Watermarks
@@ -51,8 +51,8 @@ class CountsRows(SqliteStore):
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Fill a table that is sifted in parts of ten rows."""
-    monkeypatch.setattr(range_pass, "FIRST_SIFTED_CELLS", 20)
-    monkeypatch.setattr(range_pass, "MOST_SIFTED_CELLS", 20)
+    monkeypatch.setattr(range_reading, "FIRST_SIFTED_CELLS", 20)
+    monkeypatch.setattr(range_reading, "MOST_SIFTED_CELLS", 20)
     store = CountsRows(tmp_path / "s.db")
     world = World(store)
     world.table()
@@ -110,7 +110,7 @@ def test_a_long_row_among_clean_rows_is_worked_on_in_parts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not clean, and is more than fits."""
-    monkeypatch.setattr(range_pass, "PORTION", Portion(cells=10, size_bytes=10**6))
+    monkeypatch.setattr(range_reading, "PORTION", Portion(cells=10, size_bytes=10**6))
     for number in range(30):
         world.put(b"0375", 200, qualifier=b"%d" % number)
     world.enter(200, 250)

@@ -12,7 +12,7 @@ import pytest
 from compactor.options import Options
 from compactor.pacing import page_bytes
 from compactor.pruning import slices
-from compactor.ranges import range_pass
+from compactor.ranges import range_reading
 from compactor.ranges.progress import NoProgress, Passed
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import RangeReport, Report, TableReport
@@ -136,7 +136,7 @@ class Told(NoProgress):
 
 def test_rows_are_told_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A region that takes minutes was "0 rows" for as long."""
-    monkeypatch.setattr(range_pass, "PAGE_ROWS", 2)
+    monkeypatch.setattr(range_reading, "PAGE_ROWS", 2)
     world = World(MemoryStore())
     world.table(splits=[b"m"])
     for number in range(5):
@@ -151,7 +151,7 @@ def test_the_rows_of_a_long_row_are_told_portion_by_portion(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may take as long as a region."""
-    monkeypatch.setattr(range_pass, "PORTION", Portion(cells=10, size_bytes=10**6))
+    monkeypatch.setattr(range_reading, "PORTION", Portion(cells=10, size_bytes=10**6))
     world = World(MemoryStore())
     world.table()
     for number in range(95):
