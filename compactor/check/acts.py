@@ -16,7 +16,8 @@ from compactor.check.quarantine import KeptCell, Quarantine
 from compactor.horizon import HOLE
 from omidpy.base.tables import incarnation
 from omidpy.model import Cell, Column
-from omidpy.storage.base import RestoresTables, RowMutation, Store
+from omidpy.storage.base import RowMutation, Store
+from omidpy.storage.options import RestoresTables
 
 ANOTHER: Final = (
     "the table was made anew, disabled and enabled, or restored, meanwhile; run it again"

@@ -60,7 +60,8 @@ from omidpy.model import (
     Timestamp,
     base,
 )
-from omidpy.storage.base import Store, Wanted
+from omidpy.storage.base import Store
+from omidpy.storage.options import Wanted
 
 T = TypeVar("T")
 

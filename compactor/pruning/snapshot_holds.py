@@ -38,7 +38,8 @@ from omidpy.errors import ConfigError, CorruptCell, StorageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.watermarks import Claim
 from omidpy.model import KeyRange, Timestamp
-from omidpy.storage.base import RestoresTables, Store
+from omidpy.storage.base import Store
+from omidpy.storage.options import RestoresTables
 
 SNAPSHOT_PREFIX: Final = b"snapshot/"
 ROOT_FACT: Final = b"snapshot-root"

@@ -49,13 +49,8 @@ from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, Cell, Timestamp, base
 from omidpy.reading.resolution import CellResolver, TableCell
 from omidpy.reading.visibility import Resolution
-from omidpy.storage.base import (
-    LongRow,
-    Row,
-    RowMutation,
-    Sifted,
-    Store,
-)
+from omidpy.storage.base import Row, RowMutation, Store
+from omidpy.storage.options import LongRow, Sifted
 
 PASS_STEPS: Final = (
     "page-read",

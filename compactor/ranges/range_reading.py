@@ -14,17 +14,8 @@ from compactor.ranges.range_task import RangeTask
 from compactor.rows.clean import FoundRow
 from compactor.rows.heal import Scope
 from omidpy.model import KeyRange
-from omidpy.storage.base import (
-    CutsRows,
-    LongRow,
-    Portion,
-    Row,
-    Sieve,
-    Sifted,
-    SiftsRows,
-    Store,
-    Wanted,
-)
+from omidpy.storage.base import Row, Store
+from omidpy.storage.options import CutsRows, LongRow, Portion, Sieve, Sifted, SiftsRows, Wanted
 
 PAGE_ROWS: Final = 500
 """Rows read, resolved and written together."""

@@ -29,7 +29,8 @@ from omidpy.base.cells import (
     SHADOW_SUFFIX,
     encode_long,
 )
-from omidpy.storage.base import CellFields, LazyRow, Row
+from omidpy.storage.base import CellFields, Row
+from omidpy.storage.options import LazyRow
 
 FoundRow: TypeAlias = Row | LazyRow
 """A row as a store returns it; those of one page are alike."""

@@ -36,7 +36,8 @@ from compactor.rows.old_versions import Column, Committed, Later, Markers, is_ma
 from compactor.rows.spool import Part, Spool
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER
 from omidpy.model import MAX_VERSION, Cell, base
-from omidpy.storage.base import Portion, Row
+from omidpy.storage.base import Row
+from omidpy.storage.options import Portion
 
 
 class Judge(Protocol):

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple, TypeAlias
 from compactor.rows.spool import Spool
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.model import Cell, Timestamp, base
-from omidpy.storage.base import WHOLE_TABLE, CutsRows, LongRow, Portion, Row, Store, Wanted
+from omidpy.storage.base import WHOLE_TABLE, Row, Store
+from omidpy.storage.options import CutsRows, LongRow, Portion, Wanted
 
 PORTION: Final = Portion(cells=20_000, size_bytes=8 << 20)
 """What is in memory at a time, about."""

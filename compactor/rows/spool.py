@@ -19,7 +19,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from omidpy.base.cells import data_qualifier, is_shadow_qualifier
 from omidpy.model import Cell, Timestamp
-from omidpy.storage.base import Portion, Row
+from omidpy.storage.base import Row
+from omidpy.storage.options import Portion
 
 CACHE_KIB: Final = 4096
 """What stays in memory."""

@@ -71,7 +71,8 @@ from omidpy.facts.tables.plain_versions import presumed_plain
 from omidpy.facts.tables.questions import Question, Questions
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, KeyRange, Timestamp
-from omidpy.storage.base import RestoresTables, Store
+from omidpy.storage.base import Store
+from omidpy.storage.options import RestoresTables
 
 LONGEST_SLEEP_S: Final = 1.0
 """A wait is cut into naps, because the machine may be suspended meanwhile."""

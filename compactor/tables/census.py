@@ -28,7 +28,8 @@ from omidpy.facts.commit_table import CommitTable, read_timestamp_ceiling
 from omidpy.facts.tables.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema, Timestamp, base
 from omidpy.reading.visibility import sort_row
-from omidpy.storage.base import Store, Wanted
+from omidpy.storage.base import Store
+from omidpy.storage.options import Wanted
 
 PAGE_ROWS: Final = 500
 

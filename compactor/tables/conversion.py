@@ -23,7 +23,8 @@ from omidpy.errors import UsageError
 from omidpy.facts.tables.plain_versions import PlainVersions
 from omidpy.model import Timestamp
 from omidpy.reading.visibility import shadow_column, sort_row
-from omidpy.storage.base import Put, RowMutation, Store, Wanted
+from omidpy.storage.base import Put, RowMutation, Store
+from omidpy.storage.options import Wanted
 
 PAGE_ROWS: Final = 500
 MOST_PASSES: Final = 4

@@ -21,7 +21,8 @@ from omidpy.base.tables import (
 from omidpy.errors import StorageError
 from omidpy.facts.tables.sightings import state_of
 from omidpy.model import TableSchema
-from omidpy.storage.base import RestoresTables, Store
+from omidpy.storage.base import Store
+from omidpy.storage.options import RestoresTables
 from omidpy.storage.rules import has
 
 

@@ -16,7 +16,7 @@ from omidpy.base.commit_facts import CommitEntry
 from omidpy.model import ColumnSpec, KeyRange, PairedCell, RowValues, Timestamp, base
 from omidpy.reading.row_facts import RowFacts
 from omidpy.reading.visibility import SeenRow, healed, simple_row, unhealed
-from omidpy.storage.base import PairsCells, ShapesRows
+from omidpy.storage.options import PairsCells, ShapesRows
 
 MAX_REREAD_SHARE: Final = 0.25
 """Rows of a page that may be read twice, before a scan goes on in the plain way."""

@@ -54,7 +54,8 @@ from omidpy.reading.visibility import (
     sort_row,
     visible_row,
 )
-from omidpy.storage.base import PairsCells, Row, ShapesRows, Store
+from omidpy.storage.base import Row, Store
+from omidpy.storage.options import PairsCells, ShapesRows
 
 if TYPE_CHECKING:
     from omidpy.base.telemetry.tracing import Tracing

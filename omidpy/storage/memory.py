@@ -36,14 +36,12 @@ from omidpy.storage.base import (
     Condition,
     Entries,
     GuardedMutation,
-    LongRow,
-    Portion,
     ProcessLock,
     Row,
     RowMutation,
-    Wanted,
     singly,
 )
+from omidpy.storage.options import LongRow, Portion, Wanted
 
 P = ParamSpec("P")
 T = TypeVar("T")

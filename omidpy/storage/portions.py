@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from omidpy.model import Cell
-from omidpy.storage.base import LongRow, Portion, Row
+from omidpy.storage.base import Row
+from omidpy.storage.options import LongRow, Portion
 
 
 def size_bytes(cells: Iterable[tuple[Any, ...]]) -> int:

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from omidpy.errors import StorageError
-from omidpy.storage.base import KnowsServers, Store
+from omidpy.storage.base import Store
+from omidpy.storage.options import KnowsServers
 
 T = TypeVar("T")
 

@@ -12,7 +12,8 @@ from compactor.ranges import range_reading
 from compactor.ranges.range_task import RangeResult
 from omidpy.base.tables import dated_incarnation
 from omidpy.model import KeyRange
-from omidpy.storage.base import LongRow, Portion, Put, RowMutation, Wanted
+from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.options import LongRow, Portion, Wanted
 from tests.machines.cells import FAMILY, World
 from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import HBaseStore, one_region_store

@@ -17,7 +17,8 @@ from omidpy.base.cells import commit_row
 from omidpy.cli import main
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE
 from omidpy.facts.watermarks import Watermarks
-from omidpy.storage.base import DeleteVersion, RestoresTables, RowMutation
+from omidpy.storage.base import DeleteVersion, RowMutation
+from omidpy.storage.options import RestoresTables
 from tests.machines.cells import World
 from tests.machines.hbase import HBase
 from tests.machines.hbase.server import RunningHBase

@@ -30,20 +30,11 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.model import Cell, Column, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.storage import rules
-from omidpy.storage.base import (
-    Condition,
-    DeleteVersion,
-    Entries,
-    GuardedMutation,
-    LongRow,
-    Portion,
-    Put,
-    RowMutation,
-    Wanted,
-)
+from omidpy.storage.base import Condition, DeleteVersion, Entries, GuardedMutation, Put, RowMutation
 from omidpy.storage.hbase.thrift2 import Thrift2Store, reads, search
 from omidpy.storage.hbase.thrift2 import store as thrift2
 from omidpy.storage.hbase.thrift2.store import WRITE_BATCH_ROWS
+from omidpy.storage.options import LongRow, Portion, Wanted
 from omidpy.testing.contract import in_threads
 from tests.machines.hbase import HBase
 from tests.machines.hbase_store import drop_tables, empty_hbase

@@ -41,10 +41,11 @@ from omidpy.model import (
     TableSchema,
     base,
 )
-from omidpy.storage.base import Put, Row, RowMutation, Sieve, Sifted, SiftsRows, Store, Wanted
+from omidpy.storage.base import Put, Row, RowMutation, Store
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.thrift2.convert import ResultRow
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.options import Sieve, Sifted, SiftsRows, Wanted
 from omidpy.storage.sqlite import SqliteStore
 
 L: Final = 1000

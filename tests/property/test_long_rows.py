@@ -26,8 +26,9 @@ from omidpy.base.timing.clock import ManualClock
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, INVALIDATION, create_system_tables
 from omidpy.facts.tables.plain_versions import PlainVersions
 from omidpy.model import TIMESTAMP_STEP, FamilySchema, KeyRange, TableSchema, base
-from omidpy.storage.base import Portion, Put, Row, RowMutation, Store
+from omidpy.storage.base import Put, Row, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.options import Portion
 from omidpy.storage.sqlite import SqliteStore
 from tests.property.test_clean_rows import FAMILIES, MARKED, NEWEST, L, Written, row_of, rows
 

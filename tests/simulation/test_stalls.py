@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from omidpy.storage import base
+from omidpy.storage import base, options
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
@@ -180,8 +180,8 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
 """What is stopped by no verb here, and why not, by reason."""
 
 PROTOCOLS: Final[tuple[type, ...]] = (
-    *(base.Store, base.ChecksBehind, base.CutsRows, base.KnowsServers, base.PairsCells),
-    *(base.RestoresTables, base.ShapesChanges, base.ShapesRows, base.SiftsRows),
+    *(base.Store, options.ChecksBehind, options.CutsRows, options.KnowsServers, options.PairsCells),
+    *(options.RestoresTables, options.ShapesChanges, options.ShapesRows, options.SiftsRows),
 )
 """What a store may be asked."""
 MOST_TOLD: Final = 3

@@ -77,15 +77,8 @@ from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermark
 from omidpy.facts.witnesses import witness_state
 from omidpy.facts.writers import make_writer_key
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableCells, Timestamp
-from omidpy.storage.base import (
-    CellGroup,
-    ChecksBehind,
-    Entries,
-    GuardedMutation,
-    Put,
-    RowMutation,
-    Store,
-)
+from omidpy.storage.base import CellGroup, Entries, GuardedMutation, Put, RowMutation, Store
+from omidpy.storage.options import ChecksBehind
 from tso.core.beginning import check_initial, first_candidate
 from tso.core.events import NOTHING_FOUND, Batch, FlushResult, Now, Ticket
 from tso.core.settings import TIMESTAMPS_PER_MS, Inherited, Settings

@@ -32,7 +32,8 @@ from omidpy.base.tables import incarnation
 from omidpy.errors import CorruptCell, NoSuchTable
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.model import MAX_VERSION, TableSchema
-from omidpy.storage.base import RestoresTables, Store
+from omidpy.storage.base import Store
+from omidpy.storage.options import RestoresTables
 
 SIGHTED_PREFIX: Final = b"sighted/"
 NO_DOUBT: Final = 0

@@ -43,7 +43,8 @@ from omidpy.reading.visibility import (
     sort_row,
     visible_row,
 )
-from omidpy.storage.base import WHOLE_TABLE, Row, ShapesChanges
+from omidpy.storage.base import WHOLE_TABLE, Row
+from omidpy.storage.options import ShapesChanges
 
 PAGE_ROWS: Final = 1000
 

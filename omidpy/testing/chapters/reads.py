@@ -12,7 +12,8 @@ import pytest
 
 from omidpy.errors import NoSuchTable, UsageError
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange
-from omidpy.storage.base import CutsRows, LongRow, Portion, Put, Row, RowMutation, Store, Wanted
+from omidpy.storage.base import Put, Row, RowMutation, Store
+from omidpy.storage.options import CutsRows, LongRow, Portion, Wanted
 from omidpy.storage.portions import is_more
 from omidpy.testing.chapters.basics import (
     CF,

@@ -27,7 +27,6 @@ from omidpy.model import Column
 from omidpy.opening import open_store
 from omidpy.storage.base import (
     CellGroup,
-    ChecksBehind,
     Condition,
     Entries,
     GuardedMutation,
@@ -37,6 +36,7 @@ from omidpy.storage.base import (
     Store,
     singly,
 )
+from omidpy.storage.options import ChecksBehind
 from omidpy.testing.faults import kill
 from tests.machines.crashes.mortal import (
     Death,

@@ -20,8 +20,9 @@ from omidpy.base.timing.clock import ManualClock
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import Cell, KeyRange
 from omidpy.reading.visibility import shadow_column
-from omidpy.storage.base import Portion, Put, RowMutation, Store
+from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.options import Portion
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import FAMILY, World, outcome
 

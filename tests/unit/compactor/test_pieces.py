@@ -16,8 +16,8 @@ from omidpy.base.cells import shadow_qualifier
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import Cell, Timestamp
 from omidpy.reading.visibility import sort_row
-from omidpy.storage.base import Portion, Wanted
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.options import Portion, Wanted
 from tests.machines.cells import FAMILY, World
 
 SMALL: Final = Portion(cells=5, size_bytes=10_000)

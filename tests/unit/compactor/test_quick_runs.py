@@ -16,8 +16,8 @@ from compactor.run.reporting.summing import why_quick
 from compactor.shell.display import summary
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import KeyRange
-from omidpy.storage.base import Portion, Sieve, Sifted
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.options import Portion, Sieve, Sifted
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World
 

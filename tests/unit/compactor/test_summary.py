@@ -22,8 +22,9 @@ from compactor.shell.command import compact_address, show
 from compactor.shell.display import LineProgress, age_text, details, size_text, summary
 from omidpy.base.timing.clock import Clock, ManualClock
 from omidpy.model import KeyRange
-from omidpy.storage.base import Portion, Store
+from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.options import Portion
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import ALL_AT_ONCE, World
 

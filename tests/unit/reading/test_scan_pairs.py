@@ -14,8 +14,9 @@ from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S
 from omidpy.model import KeyRange, Timestamp
 from omidpy.reading.visibility import shadow_column
-from omidpy.storage.base import PairsCells, Put, Row, RowMutation
+from omidpy.storage.base import Put, Row, RowMutation
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.options import PairsCells
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.cells import World
 from tests.machines.clients import TABLE, Client

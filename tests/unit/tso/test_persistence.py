@@ -34,7 +34,6 @@ from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermark
 from omidpy.model import MAX_VERSION, Timestamp
 from omidpy.storage.base import (
     Capabilities,
-    ChecksBehind,
     Condition,
     Entries,
     GuardedMutation,
@@ -43,6 +42,7 @@ from omidpy.storage.base import (
     singly,
 )
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.options import ChecksBehind
 from omidpy.wire.messages import TimestampResponse
 from tso.core.events import Batch, Commits, Deferred, Now, Recall
 from tso.core.settings import Inherited, Settings

@@ -20,7 +20,7 @@ from omidpy.base.cells import (
 )
 from omidpy.model import MAX_VERSION, Cell, Change, ColumnSpec, KeyRange, PairedCell, RowValues
 from omidpy.storage import portions, rules
-from omidpy.storage.base import WHOLE_TABLE, LongRow, Portion, Row, Wanted
+from omidpy.storage.base import WHOLE_TABLE, Row
 from omidpy.storage.hbase import filters
 from omidpy.storage.hbase.direct import descriptors
 from omidpy.storage.hbase.direct.some_columns import pages_of_some
@@ -38,6 +38,7 @@ from omidpy.storage.hbase.native.values import (
     Selection,
     TableDescriptor,
 )
+from omidpy.storage.options import LongRow, Portion, Wanted
 
 SHADOWS: Final = Pairing(SHADOW_PREFIX, SHADOW_SUFFIX)
 CUT_GETS: Final = 64

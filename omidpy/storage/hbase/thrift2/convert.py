@@ -15,8 +15,9 @@ from typing import Any, Final, NamedTuple, overload
 from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, PairedCell
 from omidpy.storage import rules
-from omidpy.storage.base import CellFields, LazyRow, Row
+from omidpy.storage.base import CellFields, Row
 from omidpy.storage.hbase.idl import thrift2 as idl
+from omidpy.storage.options import LazyRow
 
 ALL_VERSIONS: Final = 2**31 - 1
 """The greatest `maxVersions`; HBase reads it as all."""

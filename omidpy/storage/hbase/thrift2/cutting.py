@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Generic, Protocol
 
 from omidpy.model import KeyRange
-from omidpy.storage.base import LongRow, Portion
 from omidpy.storage.hbase import paging
 from omidpy.storage.hbase.paging import Found, Reader, RowSizes, RowT, row_after
+from omidpy.storage.options import LongRow, Portion
 from omidpy.storage.portions import is_more, size_bytes
 
 SHARE_OVER_LONGEST: Final = 2

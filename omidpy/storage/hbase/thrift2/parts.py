@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from omidpy.storage.base import Portion, Row
+from omidpy.storage.base import Row
 from omidpy.storage.hbase import filters
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.paging import row_after
 from omidpy.storage.hbase.thrift2 import convert
+from omidpy.storage.options import Portion
 
 
 class Call(Protocol):

@@ -14,7 +14,7 @@ from typing import Any, Final
 from omidpy.base.cells import shadow_qualifier
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
-from omidpy.storage.base import WHOLE_TABLE, LazyRow, LongRow, Portion, Row, Wanted
+from omidpy.storage.base import WHOLE_TABLE, Row
 from omidpy.storage.hbase import paging
 from omidpy.storage.hbase.addresses.gateways import HBaseAddress
 from omidpy.storage.hbase.idl import thrift2 as idl
@@ -24,6 +24,7 @@ from omidpy.storage.hbase.thrift2 import convert, cutting, parts, search
 from omidpy.storage.hbase.thrift2 import schema as schemas
 from omidpy.storage.hbase.thrift2.calls import Thrift2Calls
 from omidpy.storage.hbase.thrift2.pages import Thrift2Reader
+from omidpy.storage.options import LazyRow, LongRow, Portion, Wanted
 
 GET_BATCH_ROWS: Final = 500
 """Rows that one RPC reads."""

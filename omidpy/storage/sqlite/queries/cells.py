@@ -21,7 +21,8 @@ from typing import Any, Final, TypeVar, cast
 from omidpy.errors import CorruptCell
 from omidpy.model import Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
-from omidpy.storage.base import Portion, Row
+from omidpy.storage.base import Row
+from omidpy.storage.options import Portion
 from omidpy.storage.sqlite.handle import transact
 from omidpy.storage.sqlite.queries.newest import (
     IS_SELECTED,

@@ -17,7 +17,8 @@ from typing import TypeVar
 from omidpy.errors import StorageError
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import rules
-from omidpy.storage.base import WHOLE_TABLE, LongRow, Portion, Row, Sieve, Sifted, Wanted
+from omidpy.storage.base import WHOLE_TABLE, Row
+from omidpy.storage.options import LongRow, Portion, Sieve, Sifted, Wanted
 from omidpy.storage.sqlite.file import Database, StaleTable
 from omidpy.storage.sqlite.queries import rows
 from omidpy.storage.sqlite.queries.catalogue import Catalog, Physical

@@ -14,7 +14,8 @@ from contextlib import closing
 
 from omidpy.model import Cell, KeyRange
 from omidpy.storage import portions
-from omidpy.storage.base import LongRow, Portion, Row, Wanted
+from omidpy.storage.base import Row
+from omidpy.storage.options import LongRow, Portion, Wanted
 from omidpy.storage.sqlite.queries.cells import read_page, scan_cells, to_cell, to_cells
 from omidpy.storage.sqlite.queries.newest import Bounds, Fields
 

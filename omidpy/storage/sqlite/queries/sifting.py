@@ -25,7 +25,7 @@ from omidpy.base.cells import (
     encode_long,
 )
 from omidpy.model import KeyRange
-from omidpy.storage.base import Sieve, Sifted
+from omidpy.storage.options import Sieve, Sifted
 
 _PREFIX: Final = f"x'{SHADOW_PREFIX.hex()}'"
 _SUFFIX: Final = f"x'{SHADOW_SUFFIX.hex()}'"
