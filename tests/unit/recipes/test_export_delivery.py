@@ -585,6 +585,32 @@ def test_a_purger_that_stands_still_removes_nothing_of_a_replay(
     assert scene.export() == ["one", "two"] * 2
 
 
+def test_a_replay_that_stands_still_says_what_was_purged_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An operator asks for what is kept, and an hour passes before the cursors are set back."""
+    scene = Scene(keep_s=10.0)
+    scene.client.naive._last = 10**15  # time, from here on
+    scene.tm.session.control.raise_number(b"first-timestamp", 10**15)
+    scene.add("one")
+    scene.client.naive._last += 6 * 10**9
+    scene.add("two")
+    scene.client.naive.raise_low_watermark()
+    scene.export()
+    set_back = retention._set_back
+
+    def stands(*args: Any) -> None:
+        scene.client.naive._last += 5 * 10**9
+        assert retention.purge(scene.tm, scene.queue._places, scene.queue._find()) == 1
+        set_back(*args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(retention, "_set_back", stands)
+        with pytest.raises(ExportError, match="was purged while"):
+            scene.queue.replay(timedelta(seconds=9))
+    assert scene.export() == ["one", "two", "two"], "what is left comes again"
+
+
 def test_exactly_once_and_keeping_do_not_go_together() -> None:
     """The one deletes the entry in the transaction, the other keeps it."""
     scene = Scene(keep_s=60.0)

@@ -58,6 +58,9 @@ def purge(tm: TransactionManager, places: Places, definition: Definition) -> int
         kept_from = _timestamp(tm, view.start_ts, timedelta(seconds=definition.keep_s))
     except SnapshotTooOld:
         return 0  # it is not known yet which counted timestamp is as old
+    # Said before the states are read: an operator who stood still while he set a cursor back either
+    # finds the number behind that, or the cursor is back in what is read here.
+    tm.session.control.raise_number(places.purged(definition.number), kept_from)
     states = BucketRows(tm.session.control, places, definition).read()
     count = 0
     in_store = tm.session.catalog.full_name(table)
@@ -96,8 +99,9 @@ def replay(
     kept.
 
     Raises:
-        ExportError: what was committed then may have been purged already; or the queue got other
-            buckets meanwhile.
+        ExportError: what was committed then may have been purged already, or was while this call
+            stood still: what is left is delivered again then; or the queue got other buckets
+            meanwhile.
         CorruptCell: the state of a bucket cannot be read.
         NoSuchQueue: it was dropped.
     """
@@ -116,6 +120,12 @@ def replay(
     _set_back(BucketRows(tm.session.control, places, definition), since_ts)
     while not making.note_replay(tm, places, definition):
         pass
+    purged_ts = tm.session.control.read_number(places.purged(definition.number)) or 0
+    if since_ts < purged_ts:
+        raise ExportError(
+            f"not all that the queue {places.queue_id!r} delivered since {since!r} is delivered "
+            f"again: what was committed before {purged_ts} was purged while this call was under way"
+        )
 
 
 def _set_back(rows: BucketRows, since_ts: int) -> None:

@@ -7,6 +7,8 @@ that they can be read while the oracle is down:
     export/<table>/<number>/<generation>/<bucket>  who exports the bucket, and how far it has come
     export/<table>/<number>/runner/<worker>        a process that exports
     export/<table>/<number>/gauge                  how much waits, as it was last measured
+    export/<table>/<number>/purged                 below which commits what is kept may be gone: a
+                                                   number that only rises
 
 `<table>` is `OMIDPY_EXPORT_<ID>`, as the first table of the queue is called.  A definition stays
 when its queue is dropped, with the largest number that was ever given: the next queue of this id
@@ -259,6 +261,10 @@ class Places(NamedTuple):
     def gauge(self, number: int) -> bytes:
         """Return the row of the gauge."""
         return self.facts(number) + b"gauge"
+
+    def purged(self, number: int) -> bytes:
+        """Return the row of what was purged of what is kept."""
+        return self.facts(number) + b"purged"
 
 
 def table_name(queue_id: str, number: int) -> str:
