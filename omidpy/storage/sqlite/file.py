@@ -30,7 +30,7 @@ from omidpy.base.within import within
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
 from omidpy.storage.sqlite.handle import Handle, transact
 from omidpy.storage.sqlite.lock import WriteLock
-from omidpy.storage.sqlite.names import Named
+from omidpy.storage.sqlite.names import Named, check_only_name, unfinished_prefix
 from omidpy.storage.sqlite.upgrade import STEPS, upgrade
 
 T = TypeVar("T")
@@ -113,6 +113,7 @@ class Database:
         self._is_closed = False
         self._name = Named(self.path)
         make_private(Path(self.path))
+        check_only_name(self.path)
         self._writers = {
             False: Handle(self._open_writer),
             True: Handle(self._open_durable),
@@ -342,7 +343,7 @@ def make_private(path: Path) -> None:
         return
     # Whatever is wrong here SQLite says as well, and in more words.
     with suppress(OSError):
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=unfinished_prefix(str(path)))
         os.close(descriptor)
         try:
             os.link(name, path)
