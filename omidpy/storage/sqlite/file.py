@@ -29,6 +29,7 @@ from weakref import WeakSet
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
 from omidpy.storage.sqlite.handle import Handle, transact
+from omidpy.storage.sqlite.leftover import check_log
 from omidpy.storage.sqlite.lock import WriteLock
 from omidpy.storage.sqlite.names import Named, check_only_name, unfinished_prefix
 from omidpy.storage.sqlite.upgrade import STEPS, upgrade
@@ -151,8 +152,10 @@ class Database:
         """Create the format in an empty file, or check it; return the store's id.
 
         Raises:
-            ConfigError: the file is of another program, or of a newer format.
+            ConfigError: the file is of another program, or of a newer format; or the log beside it
+                is of another store.
         """
+        check_log(self.path)
         self.read(partial(check_schema, path=self.path))
         meta = self.read(read_meta)
         if meta is not None:
