@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from itertools import islice
 from typing import Self
@@ -22,8 +23,12 @@ class ChangeFeed(AsyncIterator[Change]):
         self._lane = lane
         self._open = opened
         self._blocking: feed.ChangeFeed | None = None
-        self._page: list[tuple[Change, Timestamp | None]] = []
-        self._at = 0
+        # Filled by a thread in one step, and emptied in the event loop: tasks may share the feed.
+        self._ready: deque[tuple[Change, Timestamp | None]] = deque()
+        self._failure: Exception | None = None
+        """What follows what is ready."""
+        self._has_ended = False
+        self._is_closed = False
         self._size = 1
         self.offset: Timestamp | None = None
         """As in the blocking one; None also before the first change was asked for."""
@@ -37,28 +42,50 @@ class ChangeFeed(AsyncIterator[Change]):
         return self
 
     async def __anext__(self) -> Change:
-        if self._at == len(self._page):
+        while not self._ready:
+            if self._is_closed:
+                raise StopAsyncIteration
+            if self._has_ended:
+                assert self._blocking is not None, "opened for the first page"
+                self.offset = self._blocking.offset
+                raise StopAsyncIteration
             await self._lane.run(self._turn)
-        if self._at == len(self._page):
-            assert self._blocking is not None, "opened for the first page"
-            self.offset = self._blocking.offset
-            raise StopAsyncIteration
-        change, self.offset = self._page[self._at]
-        self._at += 1
+        change, self.offset = self._ready.popleft()
         return change
 
     async def aclose(self) -> None:
         """Free what the feed holds; one that is iterated to its end holds nothing."""
+        self._is_closed = True
+        self._ready.clear()
         if self._blocking is not None:
-            await self._lane.finish(self._blocking.close)
+            await self._lane.finish(self._close, self._blocking)
+
+    def _close(self, blocking: feed.ChangeFeed) -> None:
+        blocking.close()
+        self._ready.clear()  # of a page that was fetched before this one's turn
 
     def _turn(self) -> None:
         """Fetch more, 1, 2, 4 and so on at a time: the first comes soon, and many in one call."""
+        if self._ready or self._is_closed:
+            return  # another task has waited for the same, or closed the feed
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         if self._blocking is None:
             self._blocking = self._open()
         blocking = self._blocking
-        self._page = [(one, blocking.offset) for one in islice(blocking, self._size)]
-        self._at = 0
+        page: list[tuple[Change, Timestamp | None]] = []
+        try:
+            for one in islice(blocking, self._size):
+                page.append((one, blocking.offset))  # noqa: PERF401 - kept if the next one fails
+        except Exception as error:
+            if not page:
+                raise
+            # What came before it is handed out first: the blocking feed counts it as seen.
+            self._failure = error
+        else:
+            self._has_ended = not page
+        self._ready.extend(page)
         self._size = min(self._size * 2, MOST_AT_ONCE)
 
 

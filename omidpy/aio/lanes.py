@@ -16,6 +16,8 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+from omidpy.errors import UsageError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
@@ -26,17 +28,24 @@ class Threads:
 
     def __init__(self, size: int) -> None:
         self._pool = ThreadPoolExecutor(size, thread_name_prefix="omidpy-aio")
+        self._is_closed = False
 
     async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the call returns; leave only once it has ended, cancelled or not.
 
         It runs in a copy of the caller's context.
+
+        Raises:
+            UsageError: no more calls are taken.
         """
+        if self._is_closed:
+            raise UsageError("this manager is closed; connect again")
         call = functools.partial(copy_context().run, function, *args, **kwargs)
         return await outlast(asyncio.get_running_loop().run_in_executor(self._pool, call))
 
     def close(self) -> None:
         """Take no more calls."""
+        self._is_closed = True
         self._pool.shutdown(wait=False)
 
 
@@ -101,6 +110,22 @@ async def outlast(future: asyncio.Future[R]) -> R:
     raise cancelled
 
 
+async def opened(
+    call: Coroutine[Any, Any, R], undo: Callable[[R], Coroutine[Any, Any, object]]
+) -> R:
+    """Return what a call opens; where this is cancelled meanwhile, `undo` it first.
+
+    The thread could not be stopped, and nobody else will ever have what it has opened.
+    """
+    opening = asyncio.ensure_future(call)
+    try:
+        return await outlast(opening)
+    except asyncio.CancelledError:
+        if not opening.cancelled() and opening.exception() is None:
+            await outlast(asyncio.ensure_future(undo(opening.result())))
+        raise
+
+
 # -- from a blocking method to its twin ------------------------------------------------------------
 #
 # A twin has `blocking`, the object that it drives, and `lane`, in which that object's calls run.
@@ -141,16 +166,27 @@ def iterated(
 
 
 def opening(
-    function: Callable[Concatenate[Any, P], R], twin: Callable[[Any, R], S]
+    function: Callable[Concatenate[Any, P], R],
+    twin: Callable[[Any, R], S],
+    undo: Callable[[R], object] | None = None,
 ) -> Callable[Concatenate[Any, P], Opening[S]]:
-    """Return the method that opens what a blocking one returns, as its twin."""
+    """Return the method that opens what a blocking one returns, as its twin.
+
+    Args:
+        function: The blocking method.
+        twin: Makes the twin of what it returns.
+        undo: Ends what it returned where the task was cancelled meanwhile; None: nothing need end.
+    """
 
     @functools.wraps(function)
     def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> Opening[S]:
-        async def opened() -> S:
-            return twin(self, await self.lane.run(lambda: function(self.blocking, *args, **kwargs)))
+        async def open_twin() -> S:
+            begun = self.lane.run(lambda: function(self.blocking, *args, **kwargs))
+            if undo is None:
+                return twin(self, await begun)
+            return twin(self, await opened(begun, functools.partial(self.lane.run, undo)))
 
-        return Opening(opened)
+        return Opening(open_twin)
 
     return cast("Callable[Concatenate[Any, P], Opening[S]]", call)
 

@@ -12,13 +12,23 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy import manager
 from omidpy.aio.changes import ChangeFeed, watched
-from omidpy.aio.lanes import Lane, Opening, Threads, awaited, iterated, opening
+from omidpy.aio.lanes import (
+    Lane,
+    Opening,
+    Threads,
+    awaited,
+    iterated,
+    opened,
+    opening,
+    outlast,
+)
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
 from omidpy.base.callers.runners import Runner
 from omidpy.base.telemetry.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown
+from omidpy.facts import holds
 from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import Change, Committed, Outcome, TransactionStatus
 from omidpy.storage.hbase.addresses.from_happybase import Connection, DirectConnection, Pool
@@ -84,7 +94,8 @@ class TransactionManager:
         """Keep the versions that a snapshot needs; see the blocking `hold`."""
         return self._hold(_blocking(snapshot), for_s=for_s)
 
-    _hold = opening(manager.TransactionManager.hold, HeldSnapshot)
+    # A hold that nobody could release would keep versions to the end of its time.
+    _hold = opening(manager.TransactionManager.hold, HeldSnapshot, holds.HeldSnapshot.release)
 
     async def outcome(self, what: Transaction | CommitOutcomeUnknown | bytes | int) -> Outcome:
         """Find out what became of a transaction; see the blocking `outcome`."""
@@ -255,9 +266,11 @@ class TransactionManager:
 
     async def close(self) -> None:
         """Finish the post-commit work, then close the oracle and the store."""
-        # Not in our own threads, which may all wait for a store that is slow.
-        await asyncio.to_thread(self.blocking.close)
-        self.threads.close()
+        try:
+            # Not in our own threads, which may all wait for a store that is slow.
+            await outlast(asyncio.ensure_future(asyncio.to_thread(self.blocking.close)))
+        finally:
+            self.threads.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -281,13 +294,15 @@ def connect(
 ) -> Opening[TransactionManager]:
     """Open a store and its oracle; `await` the result, or use `async with`."""
 
-    async def opened() -> TransactionManager:
-        blocking = await asyncio.to_thread(
+    async def open_manager() -> TransactionManager:
+        call = asyncio.to_thread(
             connect_blocking, url, tso, conflict_level=conflict_level, post_commit=post_commit
         )
+        # Left open it would keep its place as the oracle of the store until the process ends.
+        blocking = await opened(call, lambda found: asyncio.to_thread(found.close))
         return TransactionManager(blocking, threads=threads)
 
-    return Opening(opened)
+    return Opening(open_manager)
 
 
 def _blocking(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from omidpy.base.words.hosts import is_host
 from omidpy.errors import ConfigError
 from omidpy.model import Timestamp
 from omidpy.wire.messages import DEFAULT_PORT
@@ -31,7 +32,7 @@ def parse_address(address: str) -> tuple[str, int]:
     elif ":" in host:
         host = ""
     is_number = port.isascii() and port.isdigit() and len(port) <= 5
-    if not host or "\0" in host or not is_number or not 0 < int(port) < 2**16:
+    if not is_host(host) or not is_number or not 0 < int(port) < 2**16:
         raise ConfigError(
             f"{address!r} is no address of an oracle; expected host:port, "
             f"for instance 127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"

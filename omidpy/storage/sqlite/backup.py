@@ -35,6 +35,7 @@ from omidpy.storage.sqlite.file import (
     sync_directory,
     translated,
 )
+from omidpy.storage.sqlite.leftover import left_logs
 from omidpy.storage.sqlite.queries.cells import in_one_view
 
 PAGES_AT_A_TIME: Final = 4096
@@ -101,6 +102,11 @@ def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | N
     for path in (final, partial_path):
         if path.exists():
             raise ConfigError(f"{path} exists already; name a new file, or remove it first")
+    for log in left_logs(final):
+        raise ConfigError(
+            f"{log} was left by a file that was there before, and SQLite would take it for the "
+            f"copy's; move it away first, and {final}-shm with it"
+        )
     try:
         copied = in_one_view(lambda source: _fill(source, str(partial_path), progress), connection)
         _rename(partial_path, final)

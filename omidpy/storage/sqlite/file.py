@@ -29,8 +29,9 @@ from weakref import WeakSet
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
 from omidpy.storage.sqlite.handle import Handle, transact
+from omidpy.storage.sqlite.leftover import check_log
 from omidpy.storage.sqlite.lock import WriteLock
-from omidpy.storage.sqlite.names import Named
+from omidpy.storage.sqlite.names import Named, check_only_name, unfinished_prefix
 from omidpy.storage.sqlite.upgrade import STEPS, upgrade
 
 T = TypeVar("T")
@@ -113,6 +114,7 @@ class Database:
         self._is_closed = False
         self._name = Named(self.path)
         make_private(Path(self.path))
+        check_only_name(self.path)
         self._writers = {
             False: Handle(self._open_writer),
             True: Handle(self._open_durable),
@@ -150,8 +152,10 @@ class Database:
         """Create the format in an empty file, or check it; return the store's id.
 
         Raises:
-            ConfigError: the file is of another program, or of a newer format.
+            ConfigError: the file is of another program, or of a newer format; or the log beside it
+                is of another store.
         """
+        check_log(self.path)
         self.read(partial(check_schema, path=self.path))
         meta = self.read(read_meta)
         if meta is not None:
@@ -342,7 +346,7 @@ def make_private(path: Path) -> None:
         return
     # Whatever is wrong here SQLite says as well, and in more words.
     with suppress(OSError):
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=unfinished_prefix(str(path)))
         os.close(descriptor)
         try:
             os.link(name, path)

@@ -8,17 +8,25 @@ read one file and write the other.
 So a name stands for the file that was first opened by it.  The log beside it, and the memory
 in which processes share what they know of that, go by the same rule for as long as a connection is
 open that has used them: SQLite removes neither before that.
+
+And a file has one name.  SQLite calls the log after it, as we do the lock: two who open one file by
+two names write over each other, and neither is told.  A name in the same folder, or elsewhere, is a
+hard link; one in a container is a file that is mounted by itself, whose log is the container's.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from omidpy.errors import StorageError
+from omidpy.errors import ConfigError, StorageError
 
+_MOUNTS: Final = Path("/proc/self/mountinfo")
 READS_LOOK_S: Final = 0.1
 """How often reads look: a look costs a tenth of a read."""
 
@@ -76,3 +84,74 @@ class Named:
         if now_s - self._looked_s >= READS_LOOK_S:
             self.check()
             self._looked_s = now_s
+
+
+def unfinished_prefix(path: str) -> str:
+    """Return how the names begin that a file has, in its folder, before it gets its own."""
+    return f".{Path(path).name}-"
+
+
+def check_only_name(path: str) -> None:
+    """Refuse a file that others may open by another name.
+
+    Args:
+        path: Its name, without links in it; there may be no file yet.
+
+    Raises:
+        ConfigError: it has another one; or it is mounted by itself.
+
+    Cost: 2 system calls; more where it has.
+    """
+    if _count_of(path) > 1 and (others := _other_names(path)) is not None:
+        named = f", one of them {others[0]}" if others else ""
+        raise ConfigError(
+            f"{path} has other names (hard links){named}; SQLite calls the log of a file after its "
+            "name, so that what is written by two of them is lost: remove those that it should not "
+            "have, and make copies with `omidpy backup`"
+        )
+    if path in _mount_points():
+        raise ConfigError(
+            f"{path} is mounted by itself, and SQLite keeps the log of a file beside it, where no "
+            "other process finds it, and which is gone with this container: mount its folder"
+        )
+
+
+def _count_of(path: str) -> int:
+    try:
+        return os.stat(path).st_nlink  # noqa: PTH116  as above
+    except OSError:
+        return 0
+
+
+def _other_names(path: str) -> list[str] | None:
+    """Return the other names of a file in its folder; None: it has none any more, anywhere.
+
+    Whoever made it may have died before it had its name alone: nobody opens it by the one before.
+    """
+    identity, unfinished = Identity.of(path), unfinished_prefix(path)
+    others: list[str] = []
+    found: list[Path] = []
+    with suppress(OSError):  # a folder that may not be read
+        found = list(Path(path).parent.iterdir())
+    for one in found:
+        if str(one) == path or one.is_symlink() or Identity.of(str(one)) != identity:
+            continue
+        if one.name.startswith(unfinished):
+            with suppress(FileNotFoundError):  # who made it does the same
+                one.unlink()
+        else:
+            others.append(str(one))
+    return others if _count_of(path) > 1 else None
+
+
+def _mount_points() -> set[str]:
+    """Return where something is mounted, as far as the system tells."""
+    try:
+        lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return set()
+    return {_unescaped(fields[4]) for line in lines if len(fields := line.split(" ")) > 4}
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

@@ -30,6 +30,7 @@ def test_addresses_are_read_with_or_without_a_port(address: str, place: tuple[st
     [
         *("", ":", ":24758", "host:", "host:x", "host:0", "host:65536", "host:-1", "::1", "[]:1"),
         *("h:²", "a\0b:1", "h:" + "9" * 5000),
+        *("a..b:1", ".a:1", "x" * 64 + ".example:1"),
     ],
 )
 def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:

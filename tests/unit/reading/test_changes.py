@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from omidpy.errors import (
     NoSuchFamily,
     NoSuchTable,
     SnapshotTooOld,
+    StorageUnavailable,
     UsageError,
 )
 from omidpy.facts.commit_table import (
@@ -718,5 +720,78 @@ def test_asyncio_has_the_same(client: Client) -> None:
         async with tm.begin() as tx:
             await tx.table(TABLE).put(b"z", {b"cf:q": b"v"})
         assert [one.value for one in await soon] == [b"v"]
+
+    asyncio.run(main())
+
+
+def test_tasks_that_share_a_feed_get_each_change_once(client: Client) -> None:
+    """One waits for its turn while another has part of a page left, which must not be replaced."""
+
+    async def main() -> None:
+        tm = aio.TransactionManager(client.tm)
+        since = client.tm.begin().start_ts
+        rows = [b"%02d" % number for number in range(20)]
+        for row in rows:
+            client.write(row)
+        feed = tm.changes(TABLE, since)
+        got: list[bytes] = []
+
+        async def take() -> None:
+            async for change in feed:
+                got.append(change.row)
+                await asyncio.sleep(0)
+
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(take() for _ in range(3)))
+        assert got == rows
+        assert feed.offset == feed.until
+
+    asyncio.run(main())
+
+
+def test_a_feed_in_asyncio_hands_out_what_came_before_a_failure(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the blocking one does: its offset does not pass over what nobody has seen."""
+    for row in (b"a", b"b", b"c", b"d"):
+        client.write(row)
+    drain = SortedChanges.drain
+
+    def fails(self: SortedChanges) -> Iterator[list[Change]]:
+        for page in drain(self):
+            yield page[:2]
+            raise StorageUnavailable("the store is gone")
+
+    monkeypatch.setattr(SortedChanges, "drain", fails)
+
+    async def main() -> None:
+        feed = aio.TransactionManager(client.tm).changes(TABLE, 0)
+        got: list[tuple[bytes, int | None]] = []
+        for _ in range(2):
+            change = await anext(feed)
+            got.append((change.row, feed.offset))
+        blocking = client.tm.changes(TABLE, 0)
+        assert got == [(next(blocking).row, blocking.offset) for _ in range(2)]
+        with pytest.raises(StorageUnavailable):
+            await anext(feed)
+        assert await anext(feed, None) is None
+        assert feed.offset == blocking.offset
+
+    asyncio.run(main())
+
+
+def test_a_feed_that_was_closed_in_asyncio_passes_over_nothing(client: Client) -> None:
+    """What was fetched and not handed out is neither handed out any more nor counted as seen."""
+
+    async def main() -> None:
+        since = client.tm.begin().start_ts
+        for row in (b"a", b"b", b"c", b"d"):
+            client.write(row)
+        feed = aio.TransactionManager(client.tm).changes(TABLE, since)
+        assert [(await anext(feed)).row for _ in range(2)] == [b"a", b"b"]
+        offset = feed.offset
+        await feed.aclose()
+        assert await anext(feed, None) is None
+        assert feed.offset == offset
 
     asyncio.run(main())

@@ -166,6 +166,7 @@ def test_what_is_printed_can_be_read_again(tmp_path: Path) -> None:
         (["--store", "sqlite:///a\0b"], "no file has a NUL"),
         ([*STORE, "--config", "a\0b"], "is no readable TOML"),
         ([*STORE, "--listen", "a\0b:1"], "--listen"),
+        ([*STORE, "--listen", "a..b:1"], "--listen"),
         ([*STORE, "--listen", "a:" + "9" * 5000], "--listen"),
         ([*STORE, "--max-transaction-age", "36501d"], "longer than 36500d"),
         ([*STORE, "--max-transaction-age", "9" * 5000 + "d"], "longer than 36500d"),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from omidpy.base.words.hosts import is_host
 from omidpy.errors import ConfigError
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/?#\s]+))(?::([0-9]+))?")
@@ -55,7 +56,9 @@ def place(url: str, text: str, *, kind: str) -> tuple[str, int | None]:
             raise ConfigError(
                 f"store address {url!r}: {match[1]!r} in brackets is no IPv6 address"
             ) from None
-    host = match[1] or match[2]
+    host: str = match[1] or match[2]
+    if not is_host(host):
+        raise ConfigError(f"store address {url!r}: {host!r} is no name of a host; correct it")
     if match[3] is None:
         return host, None
     port = int(match[3])

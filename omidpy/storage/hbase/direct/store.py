@@ -45,7 +45,7 @@ from omidpy.storage.hbase.direct import descriptors
 from omidpy.storage.hbase.direct.reads import NativeReads
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.native.address import NativeAddress, parse_native
-from omidpy.storage.hbase.native.calling.steps import Step
+from omidpy.storage.hbase.native.calling.steps import Step, was_processed
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.faults import CallFailed
@@ -315,7 +315,7 @@ class NativeStore(NativeReads):
             guard = Check(condition.row, *condition.column, condition.expected)
             steps.append(Step(table, (change,), guard))
         answers = self._done_in_order([*steps, _look(check)], changes[0].table, [check])
-        applied = [bool(one[0].processed) for one in answers[:-1]]
+        applied = [was_processed(one[0]) for one in answers[:-1]]
         return applied, _is_held(answers[-1], check)
 
     def put_then_check(self, entries: Entries, checks: Sequence[Condition]) -> list[bool]:

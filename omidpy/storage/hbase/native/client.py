@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.calling.calls import Calls, Sent, forget
-from omidpy.storage.hbase.native.calling.steps import Step, in_order
+from omidpy.storage.hbase.native.calling.steps import Step, in_order, was_processed
 from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind
 from omidpy.storage.hbase.native.values import (
@@ -160,7 +160,7 @@ class NativeClient:
             (part,) = answers.read_multi(answer, 1)
             if part.first_fault is not None:
                 raise part.first_fault
-            return part.processed is not False
+            return True if check is None else was_processed(part)
 
         what = "change of a row" if check is None else "check-and-mutate"
         return self.calls.at_row(

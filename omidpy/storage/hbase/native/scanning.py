@@ -192,6 +192,10 @@ class Scanner:
                 found = self._page_of(region, answer, rows)
                 if found is None:
                     found = self._long_page(region, self._key(answer.rows[-1]))
+                elif found.position == position and not found.rows:
+                    # The row at which it begins takes longer to look through than a call may, and
+                    # each call looks from its beginning.
+                    found = self._long_page(region, position.key)
                 if found.rows or found.long_row is not None or found.position is None:
                     return found
                 position = found.position
@@ -221,8 +225,10 @@ class Scanner:
                 request = scan_messages.scan_request(region.name, scan, rows=1, keeps_open=False)
                 sent = self.calls.send(region, "Scan", request, until_s=until_s)
                 answer = scan_messages.read_scan(self.calls.wait(sent, until_s))
-                if answer.rows or not answer.is_heartbeat:
-                    return answer.rows[0] if answer.rows else []
+                if answer.is_heartbeat and not answer.rows:
+                    # From its beginning it would take as long again, for ever.
+                    answer = self._behind_heartbeats(region, scan)
+                return answer.rows[0] if answer.rows else []
             except (CallFailed, OmidError) as error:
                 attempts = attempts or self.calls.attempts("scan", self.table, is_repeatable=True)
                 self.calls.after_failure(attempts, self.table, region, error)
@@ -341,6 +347,23 @@ class Scanner:
                     raise Garbled("a scan that goes on has no number")
                 answer = self._next_call(region, scanner_id, sequence)
                 sequence += 1
+        finally:
+            if scanner_id is not None:
+                self.calls.end_scanner(region, scanner_id)
+
+    def _behind_heartbeats(self, region: Region, scan: Scan) -> ScanAnswer:
+        """Return the first answer of a scan of a row that has something, or is the last."""
+        request = scan_messages.scan_request(region.name, scan, rows=1, keeps_open=True)
+        until_s = until(self.calls.address.timeout_s)
+        answer = self._answer(self.calls.send(region, "Scan", request, until_s=until_s))
+        scanner_id, sequence = answer.scanner_id, 0
+        try:
+            while not answer.rows and answer.more and answer.more_in_region:
+                if scanner_id is None:
+                    raise Garbled("a scan that goes on has no number")
+                answer = self._next_call(region, scanner_id, sequence)
+                sequence += 1
+            return answer
         finally:
             if scanner_id is not None:
                 self.calls.end_scanner(region, scanner_id)

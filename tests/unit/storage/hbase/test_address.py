@@ -82,6 +82,7 @@ def test_every_option_is_a_field() -> None:
         ("hbase+thrift2://[gw]", "no gateway"),
         ("hbase+thrift2://[12]", "no IPv6 address"),
         ("hbase+thrift2://gw:0", "port 0"),
+        ("hbase+thrift2://gw..example", "'gw..example' is no name of a host"),
         ("hbase+thrift2://gw:65536", "port 65536"),
         ("hbase+thrift2://gw?", None),
         ("hbase+thrift2://gw?framed", "NAME=VALUE"),

@@ -13,6 +13,7 @@ import omidpy
 from omidpy import admin
 from omidpy.errors import ConfigError, StorageError, UsageError
 from omidpy.manager import TransactionManager
+from omidpy.storage.sqlite import SqliteStore
 from omidpy.storage.sqlite import backup as sqlite_backup
 from omidpy.storage.sqlite.file import FORMAT_VERSION
 
@@ -272,3 +273,66 @@ def test_what_is_no_backup_is_not_restored(
     with pytest.raises(ConfigError, match="no directory"):
         admin.backup(url, tmp_path / "nowhere" / "copy.db")
     assert not (tmp_path / "restored.db").exists()
+
+
+def killed(tm: TransactionManager, tmp_path: Path) -> None:
+    """End a process that has the store open, without its closing it: what it leaves is the log."""
+    (tmp_path / "kept").write_bytes((tmp_path / "bank.db-wal").read_bytes())
+    tm.close()
+    assert not (tmp_path / "bank.db-wal").exists()
+    (tmp_path / "kept").rename(tmp_path / "bank.db-wal")
+
+
+def test_a_log_that_a_killed_process_left_is_not_the_copys(
+    tm: TransactionManager, url: str, tmp_path: Path
+) -> None:
+    """SQLite would show, and write into the copy, what came after the backup was made."""
+    write(tm, 1)
+    admin.backup(url, tmp_path / "copy.db")
+    write(tm, 2)
+    killed(tm, tmp_path)
+    (tmp_path / "bank.db").unlink()
+    with pytest.raises(ConfigError, match=r"bank\.db-wal was left by a file.*move it away first"):
+        admin.restore(tmp_path / "copy.db", url)
+    assert not (tmp_path / "bank.db").exists()
+    (tmp_path / "bank.db-wal").unlink()
+    admin.restore(tmp_path / "copy.db", url)
+    with omidpy.connect(url) as restored:
+        assert read(restored) == {b"1"}
+
+
+def test_a_copy_beside_another_ones_log_is_not_opened(
+    tm: TransactionManager, url: str, tmp_path: Path
+) -> None:
+    """It was moved in the place of the original, whose log was forgotten."""
+    write(tm, 1)
+    copied = admin.backup(url, tmp_path / "copy.db")
+    write(tm, 2)
+    original = tm.store.store_id
+    killed(tm, tmp_path)
+    (tmp_path / "copy.db").replace(tmp_path / "bank.db")
+    before = (tmp_path / "bank.db").read_bytes()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=f"store {copied.store_id}, .* store {original}: it"):
+            omidpy.connect(url)
+    assert (tmp_path / "bank.db").read_bytes() == before, "it is no part of the original by now"
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / f"bank.db{suffix}").unlink()
+    with omidpy.connect(url) as restored:
+        assert read(restored) == {b"1"}
+
+
+def test_a_log_that_a_killed_process_left_of_its_own_is_read(
+    tm: TransactionManager, url: str, tmp_path: Path
+) -> None:
+    """It has what was acknowledged."""
+    write(tm, 1)
+    beside = SqliteStore(tmp_path / "bank.db")  # while the log is in use
+    assert beside.store_id == tm.store.store_id
+    beside.close()
+    write(tm, 2)
+    identity = tm.store.store_id
+    killed(tm, tmp_path)
+    with omidpy.connect(url) as again:
+        assert read(again) == {b"2"}
+        assert again.store.store_id == identity

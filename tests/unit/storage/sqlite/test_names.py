@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import omidpy
-from omidpy.errors import CommitOutcomeUnknown, StorageError, TransactionAborted
+from omidpy.errors import CommitOutcomeUnknown, ConfigError, StorageError, TransactionAborted
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore, names
@@ -167,3 +167,52 @@ def test_a_file_that_is_removed_behind_a_commit_says_nothing_of_it(
         tm.close()
     with omidpy.connect(f"sqlite:///{elsewhere / 's.db'}") as later, later.begin() as reader:
         assert reader.table("accounts").row(b"r") == {b"cf:q": b"1"}
+
+
+def test_a_file_with_two_names_is_not_opened(store: SqliteStore, path: Path) -> None:
+    """Each would have a log of its own: 5,000 of 6,000 writes by two processes were gone."""
+    write(store, 2, durable=True)
+    other = path.with_name("other.db")
+    other.hardlink_to(path)
+    for name, named in ((other, path), (path, other)):
+        with pytest.raises(ConfigError, match=f"other names .*one of them {named};"):
+            SqliteStore(name)
+    write(store, 3)  # whoever has it open goes on
+    other.unlink()
+    again = SqliteStore(path)
+    assert versions(again) == [3, 2, 1]
+    again.close()
+
+
+def test_a_name_elsewhere_is_told_without_it(store: SqliteStore, path: Path) -> None:
+    """Nobody looks for it through the whole disk."""
+    (path.parent / "copies").mkdir()
+    (path.parent / "copies" / "s.db").hardlink_to(path)
+    with pytest.raises(ConfigError, match=r"other names \(hard links\); SQLite"):
+        SqliteStore(path)
+
+
+def test_a_name_from_before_it_had_its_own_is_removed(store: SqliteStore, path: Path) -> None:
+    """Whoever made the file was killed between two system calls; a store is not lost by that."""
+    before = path.with_name(".s.db-x7k2")
+    before.hardlink_to(path)
+    path.with_name("link.db").symlink_to(path)
+    again = SqliteStore(path)
+    assert versions(again) == [1]
+    again.close()
+    assert not before.exists()
+
+
+def test_a_file_that_is_mounted_by_itself_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log would be the container's own, and gone with it."""
+    mounts = tmp_path / "mountinfo"
+    shown = str(tmp_path / "a b.db").replace(" ", "\\040")
+    mounts.write_text(f"65 44 254:0 / {tmp_path} rw - ext4 x rw\n66 65 254:0 /x {shown} rw - y z\n")
+    monkeypatch.setattr(names, "_MOUNTS", mounts)
+    with pytest.raises(ConfigError, match=r"a b\.db is mounted by itself.*mount its folder"):
+        SqliteStore(tmp_path / "a b.db")
+    SqliteStore(tmp_path / "c.db").close()
+    mounts.unlink()
+    SqliteStore(tmp_path / "a b.db").close()

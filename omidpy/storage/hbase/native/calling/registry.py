@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from omidpy.base.ensemble import NotLetIn, refusal, require_sasl, start
@@ -19,6 +19,7 @@ from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
 from omidpy.storage.hbase.addresses.spelling import place_text
 from omidpy.storage.hbase.native.address import NativeAddress
+from omidpy.storage.hbase.native.calling.cluster import OneCluster
 from omidpy.storage.hbase.native.connections.diagnosis import what_answers
 from omidpy.storage.hbase.native.connections.pool import REGISTRY, Connections, until
 from omidpy.storage.hbase.native.faults import CallFailed, Disagreed, Fault, Garbled, NoTicket
@@ -36,6 +37,8 @@ _LENGTH: Final = struct.Struct(">I")
 _MAGIC: Final = 0xFF
 _PBUF: Final = b"PBUF"
 _BYTES_1: Final = 0x0A
+_ID_NODE: Final = "hbaseid"
+_CLUSTER_ID: Final = "GetClusterId"
 
 
 class NoMaster(CallFailed):
@@ -85,6 +88,7 @@ class ZooKeeperRegistry:
             ) from error
         require_sasl(address.zookeeper, where=f"store address {address.url!r}")
         self._address = address
+        self._cluster = OneCluster(address.url)
 
     def meta_server(self) -> ServerName:
         """Return the server that has the catalogue."""
@@ -96,10 +100,7 @@ class ZooKeeperRegistry:
 
     def cluster_id(self) -> str:
         """Return the id of this HBase."""
-        message = self._message("hbaseid", "this HBase has no id")
-        return next((value for key, value in message if key == _BYTES_1), b"").decode(
-            errors="replace"
-        )
+        return _id_in(self._message(_ID_NODE, "this HBase has no id"))
 
     def _server(self, name: str, missing: str) -> ServerName:
         for key, value in self._message(name, missing):
@@ -117,7 +118,11 @@ class ZooKeeperRegistry:
             data = _read(client, path)
             if data is None:
                 raise self._absent(client, name, missing)
+            told = data if name == _ID_NODE else _read(client, f"{self._address.znode}/{_ID_NODE}")
         try:
+            if told is not None:
+                # The servers of an address may be those of two ensembles.
+                self._cluster.check(_id_in(_znode_fields(told)), self._where(_ID_NODE))
             return _znode_fields(data)
         except (RemoteProtocolError, Garbled, struct.error) as error:
             raise ConfigError(
@@ -184,6 +189,12 @@ class ZooKeeperRegistry:
             client.close()
 
 
+def _id_in(message: Iterable[tuple[int, bytes]]) -> str:
+    """Return the id of an HBase that a message has; empty if there is none."""
+    found = next((value for key, value in message if key == _BYTES_1), b"")
+    return found.decode(errors="replace")
+
+
 def _read(client: KazooClient, path: str) -> bytes | None:
     """Return what a znode holds now, and not what a server that lags behind has; None if absent."""
     from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
@@ -218,6 +229,7 @@ class RpcRegistry:
         """Ask the servers of an address."""
         self._address = address
         self._connections = connections
+        self._cluster = OneCluster(address.url)
         self._told: tuple[tuple[str, int], ...] = ()
         """Servers that were named by others; asked where those of the address do not answer."""
 
@@ -231,7 +243,7 @@ class RpcRegistry:
 
     def cluster_id(self) -> str:
         """Return the id of this HBase."""
-        return self._ask("GetClusterId", _text, "this HBase has no id")
+        return self._ask(_CLUSTER_ID, _text, "this HBase has no id")
 
     def _ask(self, method: str, read: Callable[[bytes], T | None], missing: str) -> T:
         """Return the answer of the first server that has one."""
@@ -245,6 +257,10 @@ class RpcRegistry:
                 answer = connection.call(method, b"", until_s=until(limit_s))
                 self._connections.note_answer()
                 found = read(answer.body)
+                if found:
+                    if method != _CLUSTER_ID:
+                        answer = connection.call(_CLUSTER_ID, b"", until_s=until(limit_s))
+                    self._cluster.check(_text(answer.body), place_text(place))
             except Fault as error:
                 self._connections.note_answer()
                 if error.is_about_authentication:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from omidpy.storage.hbase.native.calling.calls import Calls, Sent, forget
 from omidpy.storage.hbase.native.connections.pool import until
-from omidpy.storage.hbase.native.faults import CallFailed
+from omidpy.storage.hbase.native.faults import CallFailed, Garbled
 from omidpy.storage.hbase.native.values import (
     Action,
     Check,
@@ -121,4 +121,29 @@ def _all_at_once(
         if (fault := answers[index].first_fault) is not None:
             calls.correct(part.region, fault)
             raise fault
+        _check_whole(part, answers[index])
     return [answers[index] for index in range(len(parts))]
+
+
+def _check_whole(part: RegionAction, answer: PartAnswer) -> None:
+    """Refuse an answer that says nothing of some action: it may not have been done.
+
+    Of a change on a condition only `processed` tells.
+    """
+    if part.check is not None:
+        was_processed(answer)
+    elif any(number not in answer.results for number in range(len(part.actions))):
+        raise Garbled("an answer lacks a part")
+
+
+def was_processed(answer: PartAnswer) -> bool:
+    """Say whether the condition held, on which the actions of a part are done.
+
+    HBase before 2.4 knows no condition on a part, and does them whether it holds or not.
+
+    Raises:
+        Garbled: the answer does not say.
+    """
+    if answer.processed is None:
+        raise Garbled("the answer to a change on a condition does not say whether that held")
+    return answer.processed

@@ -69,6 +69,7 @@ def test_zookeeper_is_spoken_to_as_its_own_addresses_say() -> None:
         ("hbase://zk1,,zk2/hbase", "'' is no server"),
         ("hbase://zk/a//b", "no znode"),
         ("hbase://zk:0/hbase", "port 0"),
+        (f"hbase://{'z' * 64}/hbase", "is no name of a host"),
         ("hbase://[12]/hbase", "no IPv6 address"),
         ("hbase://me:secret@zk/hbase", "user=NAME"),
         ("hbase://zk/hbase?tls=yes", "tls='yes' must be on or off"),

@@ -16,7 +16,7 @@ from omidpy.storage.hbase.native.calling.steps import Step
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION, encode
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.connections import connection
-from omidpy.storage.hbase.native.faults import NotSent, Unanswered
+from omidpy.storage.hbase.native.faults import Garbled, NotSent, Unanswered
 from omidpy.storage.hbase.native.values import (
     Check,
     DeleteCell,
@@ -136,6 +136,18 @@ def test_a_refused_condition_is_no_failure(opened: Opened) -> None:
     client, (fake,) = opened(scripted(REFUSED))
     assert not client.check_and_mutate("t", CHECK, PUT)
     assert len(fake.calls) == 1
+
+
+def test_an_answer_that_does_not_say_whether_a_condition_held_is_none(opened: Opened) -> None:
+    """HBase before 2.4 says nothing of it, and has made the change all the same."""
+    client, (fake,) = opened(scripted(made(1)))
+    relocated(client, fake)
+    with pytest.raises(StorageUnavailable, match="whether it was applied is not known"):
+        client.check_and_mutate("t", CHECK, BOTH)
+    with pytest.raises(Garbled, match="does not say whether that held"):
+        client.in_order([Step("t", (PUT,), CHECK)], patience_s=5)
+    assert len(fake.calls) == 2
+    client.mutate("t", BOTH)
 
 
 def test_a_region_that_moved_is_followed_where_it_went(opened: Opened) -> None:
@@ -394,6 +406,14 @@ def test_a_failed_step_ends_what_is_done_in_order_and_is_not_made_again(opened: 
     with pytest.raises(Exception, match="NotServingRegion"):
         client.in_order([Step("t", (PUT,), CHECK), look(b"z")], patience_s=5)
     assert (len(fake.calls), len(other.calls)) == (1, 0)
+
+
+def test_what_was_done_in_order_is_told_of_each_action(opened: Opened) -> None:
+    """An oracle would tell a commit whose entry may not be there."""
+    rows = [RowChange(row, PUT.puts) for row in (b"a", b"b", b"c")]
+    client, _ = opened(scripted(multi({"resultOrException": [{"index": 0, "result": {}}]})))
+    with pytest.raises(Garbled, match="lacks a part"):
+        client.in_order([Step("t", rows)], patience_s=5)
 
 
 # -- ends ------------------------------------------------------------------------------------------

@@ -181,3 +181,63 @@ def test_memory_of_a_page_is_kept_for_the_next_one() -> None:
         for keeps in (True, False)
     ]
     assert counts[0] < 100 < counts[1]
+
+
+class LongRow:
+    """A table of two rows, the first of which takes several calls to look through."""
+
+    def __init__(self, *, is_shown: bool) -> None:
+        self.is_shown = is_shown
+        self.left = 0
+        self.fake = FakeHBase(self._answer)
+
+    def _answer(self, call: Call) -> Reply:
+        asked = message("ScanRequest")
+        asked.ParseFromString(call.body)
+        if asked.HasField("scan"):
+            if asked.scan.start_row > b"a" or not asked.scan.include_start_row:
+                return rows_after(call, [b"b"])
+            self.left = 3
+        if asked.close_scanner and not asked.HasField("scan"):
+            return Reply(message("ScanResponse").SerializeToString())
+        self.left -= 1
+        if self.left > 0:
+            body = message(
+                "ScanResponse",
+                scanner_id=7,
+                more_results=True,
+                more_results_in_region=True,
+                heartbeat_message=True,
+                cursor={"row": b"a"},
+            )
+            return Reply(body.SerializeToString())
+        body = message(
+            "ScanResponse",
+            cells_per_result=[1],
+            scanner_id=7,
+            more_results=False,
+            more_results_in_region=True,
+        )
+        row = b"a" if self.is_shown else b"b"
+        return Reply(body.SerializeToString(), encode(row, b"f", b"q", 1, b"v"))
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_row_that_takes_several_calls_to_look_through_ends(
+    scanned: Any, *, is_shown: bool
+) -> None:
+    """Each call of its own would begin with the row anew, for ever."""
+    table = LongRow(is_shown=is_shown)
+    scanner_pages = scanned(table, key_range=KeyRange(b"a", b""))
+    assert keys(scanner_pages) == ([b"a", b"b"] if is_shown else [b"b"])
+    assert len(table.fake.calls) < 10
+
+
+def test_the_first_cells_of_such_a_row_end() -> None:
+    """As a page does."""
+    table = LongRow(is_shown=True)
+    with table.fake as fake, closing(client_of(fake)) as client:
+        scanner = Scanner(client.calls, "t", KeyRange(b"a", b""), Selection())
+        cells = scanner.first_cells(b"a", 10, 1000)
+        assert [cell.row for cell in cells] == [b"a"]
+        assert len(fake.calls) < 10

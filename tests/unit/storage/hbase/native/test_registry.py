@@ -1,0 +1,114 @@
+"""Whoever tells where HBase's parts are tells of one HBase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from omidpy.errors import ConfigError
+from omidpy.storage.hbase.direct.store import NativeStore
+from omidpy.storage.hbase.native.address import parse_native
+from omidpy.storage.hbase.native.calling import registry as registry_module
+from omidpy.storage.hbase.native.calling.calls import Calls
+from tests.machines.fake_hbase import Call, FakeHBase, Reply
+from tests.machines.hbase_messages import message
+
+
+class Server:
+    """A server that says it is everything, of one HBase."""
+
+    def __init__(self, cluster_id: bytes) -> None:
+        self.cluster_id = cluster_id
+        self.fake = FakeHBase(self._answer)
+
+    def _answer(self, call: Call) -> Reply:
+        if call.method == "GetClusterId":
+            told = self.cluster_id
+        else:
+            name = message("ServerName", host_name="127.0.0.1", port=self.fake.port, start_code=1)
+            told = name.SerializeToString()
+            if call.method == "GetMetaRegionLocations":
+                told = b"\x12" + bytes((len(told),)) + told
+        return Reply(b"\x0a" + bytes((len(told),)) + told if told else b"")
+
+
+@pytest.fixture
+def resources() -> Iterator[ExitStack]:
+    """Close what a test opens."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def opened(resources: ExitStack, *servers: Server) -> Calls:
+    """Return calls to an address that names these servers, asked in this order."""
+    places = ",".join(
+        f"127.0.0.1:{resources.enter_context(server.fake).port}" for server in servers
+    )
+    calls = Calls(parse_native(f"hbase+rpc://{places}?retry_s=0&connect_timeout_s=2"))
+    resources.callback(calls.close)
+    return calls
+
+
+def test_two_clusters_in_one_address_are_told(
+    resources: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would get a part of what is written: here the tables, and there the cells."""
+    red, blue = Server(b"red"), Server(b"blue")
+    monkeypatch.setattr(registry_module.random, "shuffle", lambda places: None)
+    calls = opened(resources, red, blue)
+    assert calls.registry.master() == red.fake.server
+    red.fake.stop()
+    with pytest.raises(ConfigError, match="lead to two HBase clusters, red and blue: correct"):
+        calls.registry.meta_server()
+
+
+def test_servers_of_one_cluster_are_believed(
+    resources: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is one that does not know yet, while HBase starts."""
+    red, other, starting = Server(b"red"), Server(b"red"), Server(b"")
+    monkeypatch.setattr(registry_module.random, "shuffle", lambda places: None)
+    calls = opened(resources, starting, red, other)
+    assert calls.registry.master() == starting.fake.server
+    starting.fake.stop()
+    assert calls.registry.meta_server() == red.fake.server
+    assert calls.registry.cluster_id() == "red"
+    red.fake.stop()
+    assert calls.registry.master() == other.fake.server
+
+
+def test_an_hbase_that_was_made_anew_is_another_store(resources: ExitStack) -> None:
+    """What a client knows is of the one before: its tables, its store's id, its oracle."""
+    server = Server(b"red")
+    calls = opened(resources, server)
+    calls.registry.master()
+    server.cluster_id = b"blue"
+    with pytest.raises(ConfigError, match=r"of the HBase cluster red before.*open the store again"):
+        calls.registry.master()
+
+
+def test_zookeeper_servers_of_two_ensembles_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client takes whichever server answers first."""
+    from kazoo.client import KazooClient
+    from kazoo.exceptions import NoNodeError
+
+    ids = [b"red", b"blue"]
+    name = message("ServerName", host_name="127.0.0.1", port=1, start_code=1).SerializeToString()
+
+    def get(client: object, path: str) -> tuple[bytes, None]:
+        if path not in ("/hbase/master", "/hbase/hbaseid"):
+            raise NoNodeError
+        told = ids.pop(0) if path == "/hbase/hbaseid" else name
+        return b"\xff\0\0\0\0PBUF\x0a" + bytes((len(told),)) + told, None
+
+    monkeypatch.setattr(KazooClient, "start", lambda client, timeout: None)
+    monkeypatch.setattr(KazooClient, "sync", lambda client, path: None)
+    monkeypatch.setattr(KazooClient, "get", get)
+    store = NativeStore("hbase://127.0.0.1:1/hbase?retry_s=0")
+    registry = store._client.calls.registry
+    assert registry.master().port == 1
+    with pytest.raises(ConfigError, match="red before, and tells now of blue"):
+        registry.master()
+    store.close()
