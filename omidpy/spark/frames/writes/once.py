@@ -3,8 +3,9 @@
 Both are a row of the table of keys (`omidpy/tx/keys.py`), which the transaction writes that does
 the work, so that work and note are one commit:
 
-    a write    a row a key, which says what was written too: columns of which table.  The same key
-               for something else is a mistake, by which a write would be missing, and is refused
+    a write    a row a key, which says what was written too: columns of which table, and which one
+               of its name.  The same key for something else is a mistake, by which a write would be
+               missing, and is refused: also for a table that was made anew, and has none of it
     a batch    a row a stream, with the number of its newest batch and the query that wrote it.
                Spark repeats no batch but the newest; an older one, or another query, is a
                checkpoint that was lost or put back, and is refused
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from omidpy.base.tables import KEYS_TABLE
-from omidpy.errors import UsageError
+from omidpy.errors import NoSuchTable, UsageError
 from omidpy.model import KeyRange
 from omidpy.tx.frames.shape import Shape
 from omidpy.tx.keys import (
@@ -66,26 +67,56 @@ class KeyedWrite:
     """One write of a frame, named by a key."""
 
     key: bytes
-    about: str
-    """What is written: the same for repetitions, and most likely another for anything else."""
+    table: str
+    """As the transaction calls it."""
+    digest: str
+    """Of what is written: the same for repetitions, and most likely another for anything else."""
 
     def check(self, tx: Transaction) -> None:
         """See `Once`; what is not known to be about something else is taken for it."""
         use = find_use(tx.snapshot, _row(tx, self.key))
         if use is None:
             return
-        before = use.value.removeprefix(_WRITE).decode(errors="backslashreplace")
-        if use.value.startswith(_WRITE) and before != self.about:
-            raise UsageError(
-                f"the idempotency key {self.key[:40]!r} was used for another write, of "
-                f"{_named(before)}, while this one is of {_named(self.about)}; nothing was "
-                "written: give each write a key of its own"
-            )
+        # Its own note says what it was about to do, and perhaps has done: nothing is refused then.
+        if use.value.startswith(_WRITE) and use.start_ts != tx.start_ts:
+            self._compare(tx, use.value.removeprefix(_WRITE).decode(errors="backslashreplace"))
         raise used_before(self.key, start_ts=use.start_ts, commit_ts=use.commit_ts)
+
+    def _compare(self, tx: Transaction, before: str) -> None:
+        """Refuse a key that was used for something else.
+
+        Raises:
+            UsageError: it says for what.
+        """
+        table, digest, which = [*before.split(" "), "", ""][:3]
+        name = tx.session.catalog.full_name(self.table)
+        what = f"the idempotency key {self.key[:40]!r} was used for"
+        if (table, digest) != (name, self.digest):
+            raise UsageError(
+                f"{what} another write, of {_named(table, digest)}, while this one is of "
+                f"{_named(name, self.digest)}; nothing was written: give each write a key of its "
+                "own"
+            )
+        # One that does not say it was written by an earlier version.
+        if which and which != self._incarnation(tx):
+            raise UsageError(
+                f"{what} this write of an earlier table {name!r}, which was dropped or truncated "
+                "since, and with it what was written; nothing was written now: give a write of the "
+                "new table a key of its own"
+            )
+
+    def _incarnation(self, tx: Transaction) -> str:
+        """Return which table of its name it is; if that is another by the commit, this aborts."""
+        try:
+            return tx.table(self.table).layout.incarnation
+        except NoSuchTable:
+            return ""
 
     def note(self, tx: Transaction) -> None:
         """See `Once`."""
-        tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: _WRITE + self.about.encode()})
+        words = tx.session.catalog.full_name(self.table), self.digest, self._incarnation(tx)
+        about = " ".join(words).rstrip().encode()
+        tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: _WRITE + about})
 
 
 def keyed_write(
@@ -95,7 +126,7 @@ def keyed_write(
 
     Args:
         key: 1 to 1024 bytes.
-        table: The table's name in the store.
+        table: The table, as the transaction calls it.
         shape: The columns.
         replaced: The rows that it replaces.
 
@@ -105,7 +136,7 @@ def keyed_write(
     says = [part.name for part in shape.key.parts], shape.rest, replaced
     columns = [(one.name, one.column, one.is_counter) for one in shape.fields]
     digest = hashlib.sha256(repr((says, columns)).encode()).hexdigest()[:16]
-    return KeyedWrite(check_key(key), f"{table} {digest}")
+    return KeyedWrite(check_key(key), table, digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +185,5 @@ def _row(tx: Transaction, key: bytes) -> bytes:
     return key_row(check_key(key), table_prefix=tx.session.catalog.table_prefix)
 
 
-def _named(about: str) -> str:
-    table, _, digest = about.rpartition(" ")
+def _named(table: str, digest: str) -> str:
     return f"table {table!r} (columns {digest})"
