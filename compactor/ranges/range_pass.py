@@ -38,6 +38,7 @@ from compactor.rows.heal import (
 from compactor.rows.invalidations import InvalidationCounter, RehearsedCommitTable
 from compactor.rows.long_rows import pass_long_row
 from compactor.rows.orphans import confirmed_orphans, orphan_bytes, removing
+from compactor.rows.spool import UnkeptRow
 from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
@@ -323,7 +324,12 @@ class RangePass:
 
     def pass_long_row(self, row: bytes) -> None:
         """Do part by part to a row what is done to others at once."""
-        oldest, later = pass_long_row(self, row, PORTION)
+        try:
+            oldest, later = pass_long_row(self, row, PORTION)
+        except UnkeptRow as error:
+            # What was done to parts of it stays, and the rows around it are healed all the same.
+            self.obstacles.add(row, str(error))
+            return
         if oldest is not None:
             # One version stands for it where nothing more is looked at.
             cell = Cell(row, b"", b"", oldest, b"")
