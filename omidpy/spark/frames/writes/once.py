@@ -7,8 +7,11 @@ the work, so that work and note are one commit:
                of its name.  The same key for something else is a mistake, by which a write would be
                missing, and is refused: also for a table that was made anew, and has none of it
     a batch    a row a stream, with the number of its newest batch and the query that wrote it.
-               Spark repeats no batch but the newest; an older one, or another query, is a
-               checkpoint that was lost or put back, and is refused
+               Spark repeats no batch but the newest, and that as the first of a run; an older one,
+               or another query, is a checkpoint that was lost or put back, and is refused.  So is
+               a batch that another run has written, when this one has written the batch before:
+               both go on from copies of one checkpoint, and each would pass over what the other
+               has written under a number that is not of the same rows
 
 A driver that finds that it has happened writes nothing.  Of two at a time the oracle refuses one,
 by the conflict on the row, and that one finds it then.
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from omidpy.base.tables import KEYS_TABLE
 from omidpy.errors import NoSuchTable, UsageError
@@ -29,6 +32,7 @@ from omidpy.model import KeyRange
 from omidpy.tx.frames.shape import Shape
 from omidpy.tx.keys import (
     COLUMN,
+    RUNS,
     STREAM_MARK,
     USED,
     check_key,
@@ -139,6 +143,17 @@ def keyed_write(
     return KeyedWrite(check_key(key), table, digest)
 
 
+class _Runs(NamedTuple):
+    """Which runs of a query have written its newest batches."""
+
+    number: int = -1
+    """Of the newest batch."""
+    writer: str = ""
+    """The run that has written it."""
+    before: str = ""
+    """The run that had written the one before."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamBatch:
     """One batch of a stream."""
@@ -147,6 +162,8 @@ class StreamBatch:
     """The query's id, or the name that the stream was given."""
     query: str
     number: int
+    run: str = ""
+    """Which start of the query it is; empty where that is not known."""
 
     def check(self, tx: Transaction) -> None:
         """See `Once`."""
@@ -168,12 +185,30 @@ class StreamBatch:
                 "a new checkpoint, and with another app_id if one is given"
             )
         if self.number == int(number):
+            runs = self._runs(tx)
+            if self.run and runs.number == self.number and runs.before == self.run != runs.writer:
+                raise UsageError(
+                    f"batch {self.number} of the stream {self.stream!r} was written by another run "
+                    f"of the query, {runs.writer}, while this one, {self.run}, goes on: the two "
+                    "have copies of one checkpoint, and rows that only one of them has read may be "
+                    "missing or be written twice; stop both, and go on with a new checkpoint"
+                )
             raise used_before(self.key, start_ts=use.start_ts, commit_ts=use.commit_ts)
 
     def note(self, tx: Transaction) -> None:
         """See `Once`."""
         value = b"%b%d %b" % (STREAM_MARK, self.number, self.query.encode())
-        tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: value})
+        before = self._runs(tx).writer
+        runs = b"%b%d %b %b" % (STREAM_MARK, self.number, self.run.encode(), before.encode())
+        tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: value, RUNS: runs})
+
+    def _runs(self, tx: Transaction) -> _Runs:
+        """Return which runs have written; none where an earlier version has, or nobody."""
+        found = tx.table(KEYS_TABLE).row(_row(tx, self.key), [RUNS]).get(RUNS)
+        if found is None:
+            return _Runs()
+        number, writer, before = found.removeprefix(STREAM_MARK).decode().split(" ")
+        return _Runs(int(number), writer, before)
 
     @property
     def key(self) -> bytes:

@@ -231,6 +231,50 @@ def test_a_stream_has_one_row(world: JobWorld) -> None:
     world.begin(once=StreamBatch("other", "q2", 0))
 
 
+def test_two_runs_from_copies_of_one_checkpoint_meet(world: JobWorld) -> None:
+    """The one that has written the batch before is not repeating this one: it has other rows."""
+
+    def write(number: int, run: str, row: bytes) -> None:
+        job = world.begin(once=StreamBatch("s", "q", number, run))
+        jobs.commit(job, [jobs.run(job, rows(row), 0)])
+
+    write(7, "first", b"7")
+    write(8, "first", b"8")
+    with pytest.raises(AlreadyCommitted):
+        write(8, "first", b"again")
+    with pytest.raises(AlreadyCommitted):
+        write(8, "second", b"begins with the newest")
+    write(9, "second", b"9")
+    started = world.begin()
+    late = replace(started, once=StreamBatch("s", "q", 9, "first"))
+    part = jobs.run(late, rows(b"late"), 0)
+    with pytest.raises(UsageError, match="written by another run of the query, second, while"):
+        jobs.commit(late, [part])
+    with pytest.raises(UsageError, match="copies of one checkpoint"):
+        write(9, "first", b"other rows")
+    with pytest.raises(AlreadyCommitted):
+        write(9, "", b"of an earlier version")
+    with pytest.raises(AlreadyCommitted):
+        write(9, "third", b"begins with the newest")
+    write(10, "third", b"10")
+    assert set(world.seen()) == {b"7", b"8", b"9", b"10"}
+
+
+def test_a_stream_of_an_earlier_version_names_no_run(world: JobWorld) -> None:
+    """Its note counts as it did, whoever goes on."""
+    batch_of = StreamBatch("s", "q", 7, "first")
+    open_keys(world.tm.session)
+    with world.tm.begin() as tx:
+        row = key_row(batch_of.key, table_prefix="")
+        tx.table(KEYS_TABLE).put(row, {COLUMN: USED + b" stream 7 q"})
+    with pytest.raises(AlreadyCommitted):
+        world.begin(once=batch_of)
+    for number in (8, 9):
+        job = world.begin(once=replace(batch_of, number=number))
+        jobs.commit(job, [jobs.run(job, rows(b"%d" % number), 0)])
+    assert set(world.seen()) == {b"8", b"9"}
+
+
 def test_an_outcome_that_stays_unknown_is_said(
     world: JobWorld, once: Once, monkeypatch: pytest.MonkeyPatch
 ) -> None:
