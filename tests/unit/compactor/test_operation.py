@@ -285,6 +285,20 @@ def test_a_run_that_died_behind_its_pivot_is_finished_first(stage: Stage, step: 
     assert outcome(stage.world) == unharmed()
 
 
+@pytest.mark.parametrize("should_resume", [True, False])
+def test_a_killed_run_forgets_no_invalidations_against_the_next_ones_word(
+    stage: Stage, *, should_resume: bool
+) -> None:
+    """`never` is for clients whose entries may come at any time: it ends what another began."""
+    stage.kill("horizon-raised")
+    assert 200 in stage.world.entries()
+    never = replace(WAITING, invalidation_grace_s=None, should_resume=should_resume)
+    stage.compact(never)
+    assert list(stage.world.entries()) == [200]
+    stage.compact()
+    assert stage.world.entries() == {}
+
+
 def test_what_cannot_be_finished_is_given_up(stage: Stage) -> None:
     """Entries that it left go with the next run: nothing that is stored may stop every run."""
     stage.kill("horizon-raised")
