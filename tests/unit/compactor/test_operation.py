@@ -24,7 +24,7 @@ from compactor.run.environment import Environment
 from compactor.run.lease import PruneLease, PruneLeaseRecord
 from compactor.run.local import ranges_here
 from compactor.run.operation import KIND
-from compactor.run.plan import STEPS, Compaction
+from compactor.run.plan import ANSWERS_HOLD_S, STEPS, Compaction
 from omidpy.base.cells import commit_row, encode_long
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import OracleError, ReservationLost, StorageUnavailable, UsageError
@@ -297,6 +297,20 @@ def test_a_killed_run_forgets_no_invalidations_against_the_next_ones_word(
     assert list(stage.world.entries()) == [200]
     stage.compact()
     assert stage.world.entries() == {}
+
+
+def test_a_rehearsal_that_asks_again_knows_what_it_would_have_claimed(stage: Stage) -> None:
+    """It asks once more where the first answers have grown old, as any other run does."""
+
+    def ask_for_long() -> None:
+        stage.world.clock.advance(ANSWERS_HOLD_S + 1)
+
+    expected = stage.compact(replace(WAITING, is_dry_run=True))
+    slow = stage.compact(
+        replace(WAITING, is_dry_run=True), on_step=at("unvisited-asked", ask_for_long)
+    )
+    assert (slow.entries_pruned, slow.laggards) == (expected.entries_pruned, [])
+    assert slow.entries_pruned == stage.compact().entries_pruned == 1
 
 
 def test_what_cannot_be_finished_is_given_up(stage: Stage) -> None:
