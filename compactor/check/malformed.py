@@ -30,7 +30,6 @@ from typing import Final, NamedTuple
 
 from compactor.check.acts import ANOTHER, Acts, left
 from compactor.check.findings import Finding
-from compactor.tables.naming import is_as_listed
 from omidpy.base.cells import (
     INVALIDATION_VALUE,
     LONG_BYTES,
@@ -48,6 +47,7 @@ from omidpy.facts.commit_table import COMMIT, INVALIDATION, CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.inspection import FoundCell, inspect
 from omidpy.facts.tables.plain_versions import PlainVersions
+from omidpy.facts.tables.sameness import is_same
 from omidpy.facts.watermarks import CLAIM_PREFIX, SAMPLE_PREFIX, STAMP_PREFIX
 from omidpy.model import TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.reading.visibility import shadow_column
@@ -226,7 +226,7 @@ class Malformed:
                 self._store.write({table: [put]}, durable=True)
 
     def _is_as_listed(self, table: str) -> bool:
-        return is_as_listed(self._store, table, self._listed[table])
+        return is_same(self._store, table, self._listed[table])
 
     def _speaks_for_all(self, found: FoundCell) -> bool:
         """Say whether a cell's shadow cell tells when its whole transaction committed."""

@@ -26,8 +26,8 @@ from compactor.check.acts import ANOTHER, left
 from compactor.check.findings import Finding, Kind
 from compactor.check.malformed import Malformed
 from compactor.horizon import overlaps
-from compactor.tables.naming import is_as_listed
 from omidpy.facts.control import ControlTable
+from omidpy.facts.tables.sameness import is_same
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import Cell, KeyRange, base
 from omidpy.storage.base import RowMutation, Store
@@ -98,7 +98,7 @@ class Repair:
         return [] if found is None else [found]
 
     def _is_as_listed(self, table: str) -> bool:
-        return is_as_listed(self._store, table, self._listed[table])
+        return is_same(self._store, table, self._listed[table])
 
     def _contradicted(self, table: str, wrong: Iterable[Suspicion]) -> list[Claim]:
         """Return the claims, those of just now too, that a cell shows to be false."""

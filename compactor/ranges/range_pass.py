@@ -40,11 +40,12 @@ from compactor.rows.heal import (
 from compactor.rows.invalidations import InvalidationCounter, RehearsedCommitTable
 from compactor.rows.long_rows import pass_long_row
 from compactor.rows.orphans import confirmed_orphans, orphan_bytes, removing
-from compactor.tables.naming import is_as_listed
+from compactor.rows.spool import UnkeptRow
 from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable
+from omidpy.facts.tables.sameness import is_same
 from omidpy.facts.watermarks import Claim, Watermarks
 from omidpy.model import MAX_VERSION, Cell, Timestamp, base
 from omidpy.reading.resolution import CellResolver, TableCell
@@ -234,7 +235,12 @@ class RangePass:
 
     def pass_long_row(self, row: bytes) -> None:
         """Do part by part to a row what is done to others at once."""
-        oldest, later = pass_long_row(self, row, range_reading.PORTION)
+        try:
+            oldest, later = pass_long_row(self, row, range_reading.PORTION)
+        except UnkeptRow as error:
+            # What was done to parts of it stays, and the rows around it are healed all the same.
+            self.obstacles.add(row, str(error))
+            return
         if oldest is not None:
             # One version stands for it where nothing more is looked at.
             cell = Cell(row, b"", b"", oldest, b"")
@@ -417,7 +423,7 @@ class RangePass:
 
         Cost: 1 get, or 1 look at the catalogue where no single table is restored.
         """
-        if not is_as_listed(self.store, self.task.table, self.task.incarnation):
+        if not is_same(self.store, self.task.table, self.task.incarnation):
             reached("compaction.table_changed", "I6")
             raise StorageError(
                 "the table was made anew, disabled and enabled, or restored, during the pass; the "

@@ -7,17 +7,19 @@ a table of its own.
 
 It is a file without a name that SQLite keeps in the folder for temporary files, and only once it
 has outgrown a few megabytes; it is gone with its process, however that ends.  Nothing rests on it:
-it is a copy for reading.
+it is a copy for reading.  Where it cannot be kept, because the disk is full for one, that is an
+obstacle of the one row.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Final, NamedTuple, TypeAlias
 
 from omidpy.base.cells import data_qualifier, is_shadow_qualifier
+from omidpy.errors import StorageError
 from omidpy.model import Cell, Timestamp
 from omidpy.storage.base import Row
 from omidpy.storage.options import Portion
@@ -45,8 +47,16 @@ class Part(NamedTuple):
     """Of which column they are some versions; None: they are whole columns."""
 
 
+class UnkeptRow(StorageError):
+    """A row cannot be kept aside on this machine."""
+
+
 class Spool:
-    """The cells of one row."""
+    """The cells of one row.
+
+    Raises:
+        UnkeptRow: from every method.
+    """
 
     def __init__(self, row: bytes, most: Portion) -> None:
         """Begin without a cell.
@@ -57,15 +67,18 @@ class Spool:
         """
         self.row = row
         self._most = most
-        self._file = sqlite3.connect("", isolation_level=None)
-        self._file.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        self._file.execute("PRAGMA journal_mode = OFF")
-        # Newer versions first: their numbers are negative.
-        self._file.execute(
-            "CREATE TABLE cells (family BLOB, name BLOB, negative INTEGER, qualifier BLOB,"
-            " value BLOB, PRIMARY KEY (family, name, negative, qualifier)) WITHOUT ROWID"
-        )
-        self._file.execute("CREATE TABLE commits (start_ts INTEGER PRIMARY KEY, commit_ts INTEGER)")
+        with _kept(row):
+            self._file = sqlite3.connect("", isolation_level=None)
+            self._file.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            self._file.execute("PRAGMA journal_mode = OFF")
+            # Newer versions first: their numbers are negative.
+            self._file.execute(
+                "CREATE TABLE cells (family BLOB, name BLOB, negative INTEGER, qualifier BLOB,"
+                " value BLOB, PRIMARY KEY (family, name, negative, qualifier)) WITHOUT ROWID"
+            )
+            self._file.execute(
+                "CREATE TABLE commits (start_ts INTEGER PRIMARY KEY, commit_ts INTEGER)"
+            )
 
     def close(self) -> None:
         """Close the file, which ends with that."""
@@ -73,21 +86,25 @@ class Spool:
 
     def add(self, cells: Iterable[Cell]) -> None:
         """Take in cells of the row; one that is there already is replaced."""
-        self._file.executemany(
-            "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?)",
-            ((*_place(cell), cell.qualifier, cell.value) for cell in cells),
-        )
+        with _kept(self.row):
+            self._file.executemany(
+                "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?)",
+                ((*_place(cell), cell.qualifier, cell.value) for cell in cells),
+            )
 
     def remove(self, cells: Iterable[Cell]) -> None:
         """Take out cells that are not the row's any more."""
-        self._file.executemany(
-            "DELETE FROM cells WHERE family = ? AND name = ? AND negative = ? AND qualifier = ?",
-            ((*_place(cell), cell.qualifier) for cell in cells),
-        )
+        with _kept(self.row):
+            self._file.executemany(
+                "DELETE FROM cells"
+                " WHERE family = ? AND name = ? AND negative = ? AND qualifier = ?",
+                ((*_place(cell), cell.qualifier) for cell in cells),
+            )
 
     def add_commits(self, commits: Mapping[Timestamp, Timestamp]) -> None:
         """Note when transactions were committed."""
-        self._file.executemany("INSERT OR REPLACE INTO commits VALUES (?, ?)", commits.items())
+        with _kept(self.row):
+            self._file.executemany("INSERT OR REPLACE INTO commits VALUES (?, ?)", commits.items())
 
     def commits(self, transactions: Iterable[Timestamp]) -> dict[Timestamp, Timestamp]:
         """Return what was noted of some transactions."""
@@ -97,13 +114,15 @@ class Spool:
             some = asked[first : first + MOST_ASKED]
             marks = ", ".join("?" * len(some))
             query = f"SELECT start_ts, commit_ts FROM commits WHERE start_ts IN ({marks})"  # noqa: S608  marks alone
-            found.update(self._file.execute(query, some))
+            with _kept(self.row):
+                found.update(self._file.execute(query, some))
         return found
 
     def families(self) -> list[bytes]:
         """Return the families that have cells, in order."""
-        found = self._file.execute("SELECT DISTINCT family FROM cells ORDER BY family")
-        return [family for (family,) in found]
+        with _kept(self.row):
+            found = self._file.execute("SELECT DISTINCT family FROM cells ORDER BY family")
+            return [family for (family,) in found]
 
     def parts(self, family: bytes | None = None, name: bytes | None = None) -> Iterator[Part]:
         """Yield all cells, or those of a family or a column, part by part in order.
@@ -150,7 +169,7 @@ class Spool:
         )
         fields: list[_Fields] = []
         size_bytes = 0
-        with closing(self._file.execute(query, values)) as found:
+        with _kept(self.row), closing(self._file.execute(query, values)) as found:
             for one in found:
                 is_full = len(fields) >= self._most.cells or size_bytes >= self._most.size_bytes
                 fields.append(one)
@@ -159,6 +178,23 @@ class Spool:
                     return fields, False
                 size_bytes += len(one[3]) + len(one[4])
         return fields, True
+
+
+@contextmanager
+def _kept(row: bytes) -> Iterator[None]:
+    """Say of an error what the file is for.
+
+    Raises:
+        UnkeptRow: in place of SQLite's own.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise UnkeptRow(
+            f"row {row[:60]!r} is too long to be held in memory, and could not be kept in the "
+            f"folder for temporary files of this machine: {error}; make room there, or let "
+            "SQLITE_TMPDIR name another folder"
+        ) from error
 
 
 def _place(cell: Cell) -> _Place:

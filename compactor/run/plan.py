@@ -35,6 +35,7 @@ from typing import Final
 
 import msgspec
 
+from compactor.horizon import HOLE
 from compactor.options import Options
 from compactor.pruning.collection import COLLECTION_STEPS
 from compactor.pruning.laggards import laggards
@@ -247,6 +248,9 @@ class Compaction(CompactionParts):
         if (is_old or not self.has_just_asked) and (forbidding := self.ask_again(limits)):
             return replace(before, rests=(), obstacles=(*before.obstacles, *forbidding))
         self.has_just_asked = False
+        if self.options.invalidation_grace_s is None:
+            # The run that found the limits may have been told another, and was killed.
+            limits = replace(limits, invalidation_horizon=Timestamp(HOLE))
         after = prune_round(self.prune_task(limits), self.execute_slices, before)
         tell(self.progress, after)
         return after

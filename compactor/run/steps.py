@@ -300,9 +300,7 @@ class CompactionParts(Work):
 
         Each has an age from here on, those of this run too.
         """
-        claims = self.watermarks.claims()
-        if self.options.is_dry_run:
-            claims += [result.claim for result in results if result.claim is not None]
+        claims = [*self.watermarks.claims(), *self.rehearsed_claims(results)]
         if begun_anew := self.ages.stamp(claims):
             self.journal.note(
                 f"nothing tells how old the claims of {begun_anew} earlier runs are, which were "
@@ -310,6 +308,12 @@ class CompactionParts(Work):
                 "count from now on"
             )
         return claims
+
+    def rehearsed_claims(self, results: Iterable[RangeResult]) -> list[Claim]:
+        """Return what the passes of a dry run would have claimed; none of any other run."""
+        if not self.options.is_dry_run:
+            return []
+        return [result.claim for result in results if result.claim is not None]
 
     def claim_absence(self, base_task: RangeTask) -> RangeResult:
         """Claim that no table can hold a cell of a transaction up to L, as two lists have shown.
@@ -441,7 +445,7 @@ class CompactionParts(Work):
         gone already holds cells of others.
         """
         self.standings = self.survey()
-        claims = self.watermarks.claims()
+        claims = [*self.watermarks.claims(), *self.rehearsed_claims(self.results or ())]
         held, snapshots = self.hold_for_snapshots(limits, self.standings, claims)
         if held.horizon < limits.horizon:
             return snapshots

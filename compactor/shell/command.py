@@ -118,13 +118,20 @@ def show(
 ) -> int:
     """Write the report to its file, and to stdout as JSON or for a person; return the exit code.
 
-    What was done to each table goes to stderr, if it is asked for or the run was long.
+    What was done to each table goes to stderr, if it is asked for or the run was long.  A file that
+    cannot be written is named there, and makes the exit code 1: whoever reads it finds none, or an
+    old one.
     """
     code = exit_code_of(report, options)
     if options.metrics is not None and not report.dry_run:
         export(options.metrics, report, exit_code=code, now_s=time.time())
     if report_path is not None:
-        Path(report_path).write_text(report.json() + "\n", encoding="utf-8")
+        try:
+            Path(report_path).write_text(report.json() + "\n", encoding="utf-8")
+        except OSError as error:
+            code = EXIT_FAILED
+            what = f"compaction: done, and no report in {report_path}: {error}"
+            print(what, file=sys.stderr, flush=True)
     if log_format == JSON:
         say_end(report, exit_code=code)
     elif is_detailed or report.seconds >= LONG_RUN_S:

@@ -7,6 +7,7 @@ A run that fails writes nothing, so that what was written last stays and grows o
 from __future__ import annotations
 
 import sys
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -84,7 +85,10 @@ def send(target: str, registry: CollectorRegistry, *, job: str) -> None:
         OSError: the gateway did not take them.
     """
     if is_gateway(target):
-        push_to_gateway(target, job=job, registry=registry, timeout=PUSH_TIMEOUT_S)
+        try:
+            push_to_gateway(target, job=job, registry=registry, timeout=PUSH_TIMEOUT_S)
+        except HTTPException as error:
+            raise OSError(f"what answers there is no gateway: {error!r}") from error
     else:
         write_to_textfile(target, registry)
 

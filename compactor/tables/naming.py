@@ -13,16 +13,13 @@ from collections.abc import Mapping
 
 from omidpy.base.tables import (
     INCARNATION_ATTRIBUTE,
-    dated_incarnation,
     incarnation,
     new_incarnation,
-    undated_incarnation,
 )
 from omidpy.errors import StorageError
 from omidpy.facts.tables.sightings import state_of
 from omidpy.model import TableSchema
 from omidpy.storage.base import Store
-from omidpy.storage.options import RestoresTables
 from omidpy.storage.rules import has
 
 
@@ -82,26 +79,6 @@ def check_incarnation(store: Store, table: str, which: str, state: int | None) -
     if incarnation(schema) != which or state_of(store, table) != state:
         raise another(table)
     return schema
-
-
-def is_as_listed(store: Store, table: str, dated: str) -> bool:
-    """Say whether a table is the one that was listed, and was not restored since.
-
-    Args:
-        store: Where it is.
-        table: Its name.
-        dated: Which of its name was listed, and since when (`TableStanding.incarnation`).
-
-    Raises:
-        NoSuchTable: there is none; where single tables are restored, that is False.
-
-    Cost: 1 get, or 1 look at the catalogue where no single table is restored.
-    """
-    which = undated_incarnation(dated)
-    if isinstance(store, RestoresTables):
-        state = store.table_states([table]).get(table)
-        return state is not None and dated_incarnation(which, state) == dated
-    return incarnation(store.schema(table)) == which
 
 
 def another(table: str) -> StorageError:

@@ -4,7 +4,8 @@
 
 All tables are read at one start timestamp, wherever and whenever their tasks run, so that what they
 say agrees.  The hold keeps compactions from dropping what is still to be read; a task that finds
-itself below the collection horizon all the same fails, and never writes less than there was.
+itself below the collection horizon all the same fails, and never writes less than there was.  Nor
+is anything committed if a table was made anew, or restored, since before the snapshot.
 
 Without columns each cell is a row, since no two rows of a table need have the same ones:
 
@@ -32,6 +33,7 @@ from omidpy.committers.s3 import S3Committer
 from omidpy.committers.tables import PartitionedWriter
 from omidpy.committers.values import Manifest, TaskId, TaskMessage
 from omidpy.errors import CommitterError, ConfigError, UsageError
+from omidpy.facts.tables.sameness import check_same, which_table
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
@@ -117,6 +119,7 @@ def export_snapshot(
 
     Raises:
         SnapshotTooOld: versions of that moment may have been collected; nothing was written.
+        StorageError: a table was dropped, truncated or restored meanwhile; nothing was written.
         CommitterError: as a job's; nothing is visible, or it names the plan that finishes it.
     """
     if isinstance(tables, str) or not tables:
@@ -125,6 +128,8 @@ def export_snapshot(
         raise UsageError(f"a table is named twice: {', '.join(tables)}")
     made = committer(destination, conflict=conflict, **options)
     assert isinstance(made, S3Committer), "the default is one"
+    names = [tm.session.catalog.full_name(one) for one in tables]
+    which = {name: which_table(tm.store, name) for name in names}
     tx = tm.snapshot(at)
     with tm.hold(tx, for_s=hold_s) as held:
         work = Work(made, held.start_ts, codecs, tuple(_portions(tx, tables)))
@@ -133,6 +138,8 @@ def export_snapshot(
         messages: list[TaskMessage] = []
         try:
             messages = (run or run_here(tm))(work, progress)
+            for name in names:
+                check_same(tm.store, name, which[name])
             manifest = made.commit_job(messages)
         except BaseException as error:
             if not getattr(error, "plan", ""):

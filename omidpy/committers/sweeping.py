@@ -6,6 +6,9 @@
     S4  a job that a cell names goes if its transaction has certainly not committed; that is asked,
         and a commit that has not happened is forbidden
     S5  a job that no cell names goes
+    S6  but neither, while the table, or the commit table, is in doubt, since it may have been
+        restored: a cell may have come back without what proved its commit, and one that is missing
+        may come back, too (`facts/tables/sightings.py`).  That is read behind S3
 
     P4 (unnamed)  nothing is removed that a cell names, or that a cell may come to name
 
@@ -25,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from omidpy.base.cells import is_tombstone
 from omidpy.base.reach import reached
-from omidpy.base.tables import PUBLISHED_TABLE
+from omidpy.base.tables import PUBLISHED_TABLE, incarnation
 from omidpy.base.words.arguments import prefix_end
 from omidpy.committers.contents import manifests
 from omidpy.committers.objects.store import ObjectStore
@@ -33,7 +36,8 @@ from omidpy.committers.places import Folder
 from omidpy.committers.publishing.completing import unobserved
 from omidpy.committers.transactional import discard, owner_of
 from omidpy.errors import CommitterError, ConfigError, NoSuchTable
-from omidpy.facts.commit_table import read_low_watermark
+from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
+from omidpy.facts.tables.sightings import doubt_about
 from omidpy.model import Aborted, Cell, Committed, KeyRange, Outcome, Timestamp, base
 
 if TYPE_CHECKING:
@@ -53,7 +57,8 @@ class Swept:
     running: list[str] = field(default_factory=list)
     """Kept: their transactions may still commit."""
     undecided: list[str] = field(default_factory=list)
-    """Kept: it could not be said whether their transactions have committed."""
+    """Kept: it could not be said whether their transactions have committed, or the table may have
+    been restored since."""
     named: int = 0
     """Kept: so many jobs are part of a snapshot that can be read."""
 
@@ -88,6 +93,7 @@ def sweep(
     owner = owner_of(tm)
     jobs = _jobs(store, manifests.owner_folder(folder, owner))
     named = _named(tm, folder)
+    doubtful = _doubtful(tm)
     swept = Swept()
     for done, (job_id, objects) in enumerate(sorted(jobs.items()), 1):
         start_ts = manifests.start_ts_of(job_id)
@@ -100,7 +106,7 @@ def sweep(
             outcome = _outcome(tm, start_ts, cell)
             if isinstance(outcome, Committed):
                 swept.named += 1
-            elif not isinstance(outcome, Aborted):
+            elif not isinstance(outcome, Aborted) or start_ts <= doubtful:
                 swept.undecided.append(job_id)
             else:
                 reached("publishing.swept", "P4")
@@ -122,6 +128,16 @@ def _outcome(tm: TransactionManager, start_ts: int, cell: Cell | None) -> Outcom
         return Aborted()
     table = tm.session.catalog.full_name(PUBLISHED_TABLE)
     return tm.session.outcomes.of_running(Timestamp(start_ts), (table, cell))
+
+
+def _doubtful(tm: TransactionManager) -> int:
+    """Return up to which transaction nothing follows from what is not there.
+
+    Cost: 3 RPCs where single tables are restored.
+    """
+    table = tm.session.catalog.full_name(PUBLISHED_TABLE)
+    which = incarnation(tm.store.schema(table))
+    return max(doubt_about(tm.store, *one) for one in ((table, which), (COMMIT_TABLE, "")))
 
 
 def _jobs(store: ObjectStore, place: Folder) -> dict[str, int]:

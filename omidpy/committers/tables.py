@@ -318,6 +318,9 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         indices = pc.add(pc.fill_null(encoded.indices.cast(pa.int64()), -1), 1)
         codes = pc.add(pc.multiply(codes, len(encoded.dictionary) + 1), indices)
+        # Numbered anew by each column, so that there are no more numbers than rows: combinations of
+        # many columns are more than 64 bits can tell apart.
+        codes = codes.dictionary_encode().indices.cast(pa.int64())
         columns.append(column)
     order = pc.sort_indices(codes)
     ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
@@ -330,7 +333,11 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
 
 
 def _text(value: Any) -> str | None:
-    """Return a value as Spark writes it into the name of a folder; None is no value."""
+    """Return a value as Spark writes it into the name of a folder; None is no value.
+
+    Raises:
+        UsageError: bytes that are no text; any two such values would share a folder.
+    """
     if value is None:
         return None
     if isinstance(value, bool):
@@ -338,7 +345,13 @@ def _text(value: Any) -> str | None:
     if isinstance(value, dt.datetime):
         return value.replace(tzinfo=None).isoformat(sep=" ")
     if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace")
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UsageError(
+                f"{value!r} is no UTF-8, and cannot name a folder: cast the column to text first, "
+                "hexadecimal digits for example"
+            ) from error
     return str(value)
 
 

@@ -41,6 +41,7 @@ from omidpy.base.collector import paused_collector
 from omidpy.base.words.moments import moment
 from omidpy.connect import connect
 from omidpy.errors import UsageError
+from omidpy.facts.tables.sameness import check_same, which_table
 from omidpy.manager import TransactionManager
 from omidpy.model import Change, KeyRange
 from omidpy.reading.changes.feed import ChangeFeed
@@ -161,8 +162,9 @@ class Changes(InputPartition):
         key_range: KeyRange,
         *,
         snapshot: bool,
+        which: str,
     ) -> None:
-        """Read above `since`, or the state where that is None.
+        """Read above `since`, or the state where that is None, of one table of its name.
 
         What proves to the store who reads is made for each batch, and stands in no checkpoint.
         """
@@ -172,6 +174,7 @@ class Changes(InputPartition):
         self.until = until
         self.key_range = key_range
         self.snapshot = snapshot
+        self.which = which
 
 
 class ChangesSource(DataSource):
@@ -358,15 +361,20 @@ def _tasks(
     """
     options.feed(tm, since, until, snapshot=options.snapshot).check_horizon()
     name = tm.session.catalog.full_name(options.table)
+    which = which_table(tm.store, name)
     sent = handed(tm.store, options.store)
     return [
-        Changes(sent, since, until, key_range, snapshot=options.snapshot)
+        Changes(sent, since, until, key_range, snapshot=options.snapshot, which=which)
         for key_range in spread(tm.store, tm.store.regions(name), lambda one: (name, one.start))
     ]
 
 
 def _batches(options: ChangesOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of a region in Arrow's form, which Spark takes as it is."""
+    """Yield the changes of a region in Arrow's form, which Spark takes as it is.
+
+    Raises:
+        StorageError: by the end the table is another one: some tasks may have read that.
+    """
     assert isinstance(partition, Changes), "made by `partitions`"
     with options.connect(partition.sent) as tm:
         feed = options.feed(
@@ -378,6 +386,7 @@ def _batches(options: ChangesOptions, partition: InputPartition) -> Iterator[pa.
         )
         for page in feed.pages(most_changes=BATCH_ROWS, most_bytes=BATCH_BYTES):
             yield _batch(page)
+        check_same(tm.store, tm.session.catalog.full_name(options.table), partition.which)
 
 
 def _batch(changes: Sequence[Change]) -> pa.RecordBatch:

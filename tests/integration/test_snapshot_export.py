@@ -18,8 +18,14 @@ from omidpy.codec import INT64, TEXT
 from omidpy.committers.contents.state import file_system
 from omidpy.committers.objects.client import StoreOptions
 from omidpy.committers.objects.store import ObjectStore
-from omidpy.committers.snapshots import Codecs, Work, export_snapshot, run_here
-from omidpy.errors import CommitterError, NoSuchTable, SnapshotTooOld, UsageError
+from omidpy.committers.snapshots import Codecs, Work, export_snapshot, run_here, write_portion
+from omidpy.errors import (
+    CommitterError,
+    NoSuchTable,
+    SnapshotTooOld,
+    StorageError,
+    UsageError,
+)
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE
@@ -165,6 +171,32 @@ def test_a_compaction_beside_an_export_leaves_it_what_it_reads(world: World) -> 
     with pytest.raises(SnapshotTooOld):
         export_snapshot(world.tm, ["notes"], f"{world.address}2", at=begun[0])
     assert world.bucket.keys("out2") == []
+
+
+@pytest.mark.parametrize("when", ["before", "between", "behind"])
+def test_a_table_that_is_made_anew_meanwhile_is_not_exported(world: World, when: str) -> None:
+    """Some regions were read of the earlier one, and others of an empty one: no job has both."""
+
+    def run(work: Work, progress: Any) -> Any:
+        def make_anew() -> None:
+            world.tm.drop_table("accounts")
+            world.tm.create_table("accounts", ["cf"])
+
+        if when == "before":
+            make_anew()
+        first, *others = work.portions
+        messages = [write_portion(world.tm, work, first)]
+        if when == "between":
+            make_anew()
+        messages += run_here(world.tm)(replace(work, portions=tuple(others)), progress)
+        if when == "behind":
+            make_anew()
+        return messages
+
+    with pytest.raises(StorageError, match="'accounts' was dropped, truncated"):
+        export_snapshot(world.tm, ["accounts", "notes"], world.address, run=run)
+    assert world.bucket.keys() == []
+    assert world.bucket.uploads() == []
 
 
 def test_an_empty_table_has_columns(world: World) -> None:

@@ -12,7 +12,9 @@ from typing import Final
 
 import pytest
 
+from omidpy.base.tables import KEYS_TABLE
 from omidpy.connect import connect
+from omidpy.tx.keys import RUNS, STREAM_MARK
 from tests.machines.frames_stream import TABLE
 from tests.machines.processes import ROOT, tso_server
 
@@ -73,6 +75,12 @@ def check_sink(folder: Path, url: str, tso: str, kind: str, deaths: list[tuple[i
         code, err = run(folder, url, tso, kind, -1)
         assert code == 0, err
         assert counts() == [len(deaths) + 1] * 3
+        if kind in ("format", "each"):
+            ((_, cells),) = tm.begin(read_only=True).table(KEYS_TABLE).scan()
+            number, run_id, before = cells[RUNS].removeprefix(STREAM_MARK).split(b" ")
+            # Spark tells which run it is, and no two are called the same.
+            assert (int(number), len(run_id), len(before)) == (len(deaths), 36, 36)
+            assert (run_id == before) == (deaths[-1][1] == "before")
 
 
 TWICE: Final = [(0, "before"), (1, "behind")]

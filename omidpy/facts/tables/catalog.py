@@ -333,7 +333,12 @@ class Catalog:
             )
         settings = {family.name: family.attributes for family in schema.families}
         return TableLayout(
-            schema.name, families, level, settings, is_phoenixs=may_have_indexes(schema)
+            schema.name,
+            families,
+            level,
+            settings,
+            is_phoenixs=may_have_indexes(schema),
+            incarnation=incarnation(schema),
         )
 
 

@@ -27,6 +27,8 @@ class TableLayout:
     is_phoenixs: bool = False
     """Whether Apache Phoenix writes it, too, and may keep indexes of it, which must be looked at
     before a write."""
+    incarnation: str = field(default="", compare=False)
+    """Which one of its name it is; empty where that was not said."""
 
     def conflict_id(self, row: bytes, family: bytes, qualifier: bytes) -> CellId:
         """Return what the oracle compares for a write to this cell."""

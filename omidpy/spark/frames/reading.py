@@ -3,7 +3,8 @@
 The process that plans draws the snapshot, holds what it needs from being collected, and says which
 task reads which rows.  Tasks open the store by its address and read at that snapshot, whenever they
 run; one that finds itself below the collection horizon all the same fails, and never reads less
-than there was.
+than there was.  So does one whose table was made anew, or restored, since the plan: others may have
+read the earlier one.
 
 Lacks `pushFilters`.  Spark 4.3 keeps what a reader planned for the filters of one scan for every
 other scan of the same frame, those without filters among them, and rows would be missing.
@@ -12,7 +13,7 @@ other scan of the same frame, those without filters among them, and rows would b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from omidpy.base.words.arguments import parse_columns
 from omidpy.errors import UsageError
+from omidpy.facts.tables.sameness import check_same, which_table
 from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
 from omidpy.reading.visibility import VisibleCell
@@ -48,12 +50,20 @@ class Reading:
     batch_rows: int
     has_all_versions: bool = False
     """Whether a row of the table is one for each commit that wrote it."""
+    which: str = ""
+    """Which table of its name was planned for (`which_table`); empty: that was not looked at."""
 
     def read(self, portion: Portion) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a portion; every batch has the schema exactly."""
+        """Yield the rows of a portion; every batch has the schema exactly.
+
+        Raises:
+            StorageError: by the end the table is another one: some tasks may have read that.
+        """
         with self.place.connect() as tm:
             for batch in self._batches(tm, portion):
                 yield fitted(batch, self.schema)
+            if self.which:
+                check_same(tm.store, tm.session.catalog.full_name(self.table), self.which)
 
     def _batches(self, tm: TransactionManager, portion: Portion) -> Iterator[pa.RecordBatch]:
         shape, batch_rows = self.shape, self.batch_rows
@@ -168,7 +178,8 @@ def plan(
         layout.check_family(family)
     if not is_held:
         tm.hold(reading.snapshot_ts, for_s=planned.hold_s)
-    return TableReader(reading, planned)
+    which = which_table(tm.store, layout.name)
+    return TableReader(replace(reading, which=which), planned)
 
 
 def check_columns(shape: Shape, schema: pa.Schema, *, has_all_versions: bool = False) -> None:

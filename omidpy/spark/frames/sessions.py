@@ -334,7 +334,7 @@ def save(
     shape = _shape_to_write(frame, columns, key=key, rest=rest)
     once = None
     if idempotency_key is not None:
-        once = keyed_write(idempotency_key, tm.session.catalog.full_name(table), shape)
+        once = keyed_write(idempotency_key, table, shape)
         open_keys(tm.session)
     try:
         if conflict == FENCE:

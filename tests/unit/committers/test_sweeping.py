@@ -7,15 +7,19 @@ from dataclasses import asdict
 import pyarrow as pa
 import pytest
 
+from omidpy.base.tables import PUBLISHED_TABLE, incarnation
 from omidpy.committers import sweeping
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
 from omidpy.committers.sweeping import Swept
 from omidpy.connect import make_publisher
+from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.tables.sightings import accept, sight, state_of
 from omidpy.manager import TransactionManager
 from omidpy.storage.memory import MemoryStore
 from omidpy.tx.transaction import Transaction
 from tests.machines.naive_oracle import NaiveOracle
+from tests.machines.restoring import RestoringStore
 
 LAKE = Folder("lake", "flights/")
 ONE = pa.table({"v": [1]})
@@ -24,9 +28,9 @@ ONE = pa.table({"v": [1]})
 class World:
     """A store of cells, its oracle, and a destination."""
 
-    def __init__(self) -> None:
+    def __init__(self, cells: MemoryStore | None = None) -> None:
         """Begin with nothing."""
-        self.cells = MemoryStore()
+        self.cells = cells or MemoryStore()
         self.oracle = NaiveOracle(self.cells)
         self.tm = TransactionManager(
             self.cells, self.oracle, post_commit="sync", make_publisher=make_publisher
@@ -101,3 +105,58 @@ def test_a_dry_sweep_ends_no_transaction(world: World) -> None:
         assert world.sweep(is_dry=True).running == [job]
     tx.commit()
     assert world.sweep(is_dry=True).named == 1
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_nothing_goes_while_the_table_may_have_been_restored(
+    moto_bucket: str, *, is_seen: bool
+) -> None:
+    """S6: a cell without its proof, and one that is missing, may be of committed transactions."""
+    del moto_bucket
+    cells = RestoringStore()
+    world = World(cells)
+    with world.tm.begin() as tx:
+        kept = world.publish(tx)
+    tx = world.tm.begin()
+    unproven = world.publish(tx)
+    tx.flush()
+    snapshot = cells.snapshot(PUBLISHED_TABLE)
+    tx.commit()  # its shadow cell comes, and its entry goes
+    with world.tm.begin() as tx:
+        missing = world.publish(tx)
+    world.oracle.raise_low_watermark()
+    assert (world.sweep(is_dry=False).named, world.sweep(is_dry=True).removed) == (3, [])
+    cells.restore(PUBLISHED_TABLE, snapshot)
+    world.oracle.decisions.clear()  # it was started again since
+    which = incarnation(cells.schema(PUBLISHED_TABLE))
+    if is_seen:  # by a compaction, which knows how far the doubt goes
+        newest = world.tm.begin().start_ts
+        sight(cells, {PUBLISHED_TABLE: which}, newest=lambda: newest)
+    before = world.stored()
+    swept = world.sweep(is_dry=False)
+    assert (swept.named, swept.removed, sorted(swept.undecided)) == (
+        1,
+        [],
+        sorted([unproven, missing]),
+    )
+    assert world.stored() == before
+    state = state_of(cells, PUBLISHED_TABLE)
+    assert state is not None
+    accept(cells, PUBLISHED_TABLE, which, state=state)
+    assert sorted(world.sweep(is_dry=False).removed) == sorted([unproven, missing])
+    assert all(kept in key for key, _ in world.stored() if "/published/" in key)
+
+
+def test_nothing_goes_while_the_commit_table_may_have_been_restored(moto_bucket: str) -> None:
+    """What it has lost were commits."""
+    del moto_bucket
+    cells = RestoringStore()
+    world = World(cells)
+    dead = world.tm.begin()
+    job = world.publish(dead)
+    dead.flush()
+    world.oracle.raise_low_watermark()
+    sight(cells, {COMMIT_TABLE: ""}, newest=lambda: 0)
+    assert world.sweep(is_dry=True).removed == [job]
+    cells.restore(COMMIT_TABLE, cells.snapshot(COMMIT_TABLE))
+    assert (world.sweep(is_dry=False).undecided, world.sweep(is_dry=True).removed) == ([job], [])

@@ -303,3 +303,25 @@ def test_decimals_are_stored_as_sparks_legacy_format_has_them(precision: int) ->
     column = pq.ParquetFile(io.BytesIO(file.data)).schema.column(0)  # type: ignore[attr-defined]  # `Kept` has it
     length = {9: 4, 18: 8, 38: 16}[precision]
     assert (column.physical_type, column.length) == ("FIXED_LEN_BYTE_ARRAY", length)
+
+
+@pytest.mark.parametrize("distinct", [1, 3])
+def test_partitions_of_many_columns_are_told_apart(distinct: int) -> None:
+    """Of 66 columns of few values there are more combinations than 64 bits have numbers."""
+    count = 2 * distinct
+    columns = {"first": [at // distinct for at in range(count)]}
+    columns |= {f"c{n}": [at % distinct for at in range(count)] for n in range(65)}
+    table = pa.table({**columns, "rest": list(range(count))})
+    names = tuple(columns)
+    found = {values: rows.to_pylist() for values, rows in tables._groups(table, names)}
+    expected = {tuple(str(columns[name][at]) for name in names): [at] for at in range(count)}
+    assert found == expected
+
+
+def test_bytes_that_are_no_text_name_no_folder() -> None:
+    """Two values would share one, and nobody could tell them apart any more."""
+    world = World()
+    writer = PartitionedWriter(world.attempt, partition_by=["p"])
+    writer.write(pa.table({"p": ["é".encode()], "v": [1]}))
+    with pytest.raises(UsageError, match=r"b'\\xff' is no UTF-8"):
+        writer.write(pa.table({"p": [b"\xff", b"\xfe"], "v": [2, 3]}))

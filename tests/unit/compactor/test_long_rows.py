@@ -245,6 +245,36 @@ def test_a_million_cells_are_passed_over_in_bounded_memory(tmp_path: Path) -> No
     assert peak_bytes(tmp_path / "db", 500_000, 1) < 48 << 20
 
 
+@pytest.mark.usefixtures("small_portions")
+def test_a_disk_that_is_full_is_an_obstacle_of_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows around it are healed, its range is not claimed, and the reason says where."""
+    world = World(MemoryStore())
+    world.table()
+    world.enter(200, 250)
+    for row in (b"a", ROW, b"z"):
+        for number in range(40 if row == ROW else 1):
+            world.put(row, 200, b"v" * 1000, qualifier=b"c%d" % number)
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "__init__", begun_on_a_small_disk)
+        result = passed(world.store)
+    assert result.claim is None
+    assert "row b'r' is too long to be held in memory" in result.obstacle
+    assert "disk is full; make room there, or let SQLITE_TMPDIR" in result.obstacle
+    assert world.visible(ROW, 1000) == world.visible(ROW, 2000)
+    assert result.cells_healed == 2
+    again = passed(world.store)
+    assert (again.claim is None, again.cells_healed) == (False, 40)
+
+
+BEGIN: Final = Spool.__init__
+
+
+def begun_on_a_small_disk(spool: Spool, row: bytes, most: Portion) -> None:
+    """Begin a spool on a disk that has room for five of its pages."""
+    BEGIN(spool, row, most)
+    spool._file.execute("PRAGMA max_page_count = 5")
+
+
 # -- the spool -------------------------------------------------------------------------------------
 
 

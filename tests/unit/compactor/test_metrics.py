@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+import socket
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -178,6 +179,24 @@ def test_run_is_done_though_nobody_takes_its_numbers(
     for target in ("http://127.0.0.1:1", str(tmp_path / "gone" / "x.prom")):
         export(target, GOOD, exit_code=0, now_s=NOW_S)
         assert f"no metrics in {target}" in capsys.readouterr().err
+
+
+def test_run_is_done_though_something_else_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """What speaks no HTTP there is no failure of the run either."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        thread = Thread(target=answer)
+        thread.start()
+        target = f"http://127.0.0.1:{server.getsockname()[1]}"
+        export(target, GOOD, exit_code=0, now_s=NOW_S)
+        thread.join()
+    assert "what answers there is no gateway: BadStatusLine" in capsys.readouterr().err
 
 
 def test_place_that_cannot_be_is_refused_before_the_run(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from compactor.run.environment import Environment
 from compactor.run.lease import PruneLease, PruneLeaseRecord
 from compactor.run.local import ranges_here
 from compactor.run.operation import KIND
-from compactor.run.plan import STEPS, Compaction
+from compactor.run.plan import ANSWERS_HOLD_S, STEPS, Compaction
 from omidpy.base.cells import commit_row, encode_long
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import OracleError, ReservationLost, StorageUnavailable, UsageError
@@ -283,6 +283,34 @@ def test_a_run_that_died_behind_its_pivot_is_finished_first(stage: Stage, step: 
     assert [one.state() for one in stage.runs()] == ["done", "done"]
     assert [one.status for one in stage.operations()] == [Status.SUCCESSFUL] * 2
     assert outcome(stage.world) == unharmed()
+
+
+@pytest.mark.parametrize("should_resume", [True, False])
+def test_a_killed_run_forgets_no_invalidations_against_the_next_ones_word(
+    stage: Stage, *, should_resume: bool
+) -> None:
+    """`never` is for clients whose entries may come at any time: it ends what another began."""
+    stage.kill("horizon-raised")
+    assert 200 in stage.world.entries()
+    never = replace(WAITING, invalidation_grace_s=None, should_resume=should_resume)
+    stage.compact(never)
+    assert list(stage.world.entries()) == [200]
+    stage.compact()
+    assert stage.world.entries() == {}
+
+
+def test_a_rehearsal_that_asks_again_knows_what_it_would_have_claimed(stage: Stage) -> None:
+    """It asks once more where the first answers have grown old, as any other run does."""
+
+    def ask_for_long() -> None:
+        stage.world.clock.advance(ANSWERS_HOLD_S + 1)
+
+    expected = stage.compact(replace(WAITING, is_dry_run=True))
+    slow = stage.compact(
+        replace(WAITING, is_dry_run=True), on_step=at("unvisited-asked", ask_for_long)
+    )
+    assert (slow.entries_pruned, slow.laggards) == (expected.entries_pruned, [])
+    assert slow.entries_pruned == stage.compact().entries_pruned == 1
 
 
 def test_what_cannot_be_finished_is_given_up(stage: Stage) -> None:

@@ -11,8 +11,10 @@ import pytest
 from compactor.check.fsck import Check, CheckOptions
 from compactor.rows import pieces
 from compactor.rows.pieces import Piece, get_pieces, scan_pieces
+from compactor.rows.spool import Spool
 from compactor.tables.adoption import adopt, plan_adoption
 from omidpy.base.cells import shadow_qualifier
+from omidpy.errors import StorageError
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import Cell, Timestamp
 from omidpy.reading.visibility import sort_row
@@ -162,3 +164,20 @@ def test_adoption_counts_and_converts_the_same_in_pieces() -> None:
     with small_portions():
         assert adopted() == whole
     assert whole[1] == {FAMILY: 20}
+
+
+def test_a_disk_that_is_full_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check or an adoption ends with one line, and not with SQLite's own words."""
+    world = World(MemoryStore())
+    world.table()
+    for number in range(40):
+        world.heal(world.put(b"r", 200, b"v" * 1000, qualifier=b"c%d" % number), 250)
+    begin = Spool.__init__
+
+    def begun(spool: Spool, row: bytes, most: Portion) -> None:
+        begin(spool, row, most)
+        spool._file.execute("PRAGMA max_page_count = 5")
+
+    monkeypatch.setattr(Spool, "__init__", begun)
+    with small_portions(), pytest.raises(StorageError, match="folder for temporary files"):
+        plan_adoption(world.store, "t", COMMIT_TABLE, names_it=False)

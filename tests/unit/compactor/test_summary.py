@@ -18,7 +18,7 @@ from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.report import RangeReport, Report, TableReport
 from compactor.run.environment import Executors
 from compactor.run.local import compact, executors_here
-from compactor.shell.command import compact_address, show
+from compactor.shell.command import EXIT_FAILED, compact_address, show
 from compactor.shell.display import LineProgress, age_text, details, size_text, summary
 from omidpy.base.timing.clock import Clock, ManualClock
 from omidpy.model import KeyRange
@@ -96,6 +96,15 @@ def test_details_of_long_runs_go_to_stderr(
     out, err = capsys.readouterr()
     assert out == report.json() + "\n"
     assert ("compaction: t: 1 ranges" in err) == shown
+
+
+def test_a_report_that_cannot_be_kept_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    """The run is done, and is told on stdout all the same; the disk of its file is full."""
+    report = Report(seconds=1.0)
+    code = show(report, Options(), report_path="/dev/full", as_json=True)
+    out, err = capsys.readouterr()
+    assert (code, out) == (EXIT_FAILED, report.json() + "\n")
+    assert err.startswith("compaction: done, and no report in /dev/full: ")
 
 
 def test_a_log_gets_a_line_now_and_then() -> None:

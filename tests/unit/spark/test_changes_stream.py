@@ -17,7 +17,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from omidpy.errors import SnapshotTooOld, UsageError
+from omidpy.errors import SnapshotTooOld, StorageError, UsageError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.manager import TransactionManager
@@ -160,6 +160,21 @@ def test_tasks_bring_what_proves_to_the_store_who_reads(
             rows(source, tasks)
             assert tokens.held("s") == issued[-1]
     tokens._held.clear()
+
+
+def test_a_table_that_is_made_anew_between_tasks_fails_the_batch(client: Client) -> None:
+    """The first of them have read the earlier one, and the others would find an empty one."""
+    with client.tm.begin() as tx:
+        for row in (b"a", b"z"):
+            tx.table(TABLE).put(row, {b"cf:n": b"1"})
+    reader = ChangesReader(ChangesOptions(NEEDED))
+    first, last = reader.partitions()
+    assert [row[0] for row in rows(reader, [first])] == [b"a"]
+    client.tm.drop_table(TABLE)
+    client.tm.create_table(TABLE, ["cf", "other"])
+    with pytest.raises(StorageError, match="was dropped, truncated"):
+        rows(reader, [last])
+    assert rows(reader, reader.partitions()) == []
 
 
 def test_latest_begins_now(client: Client) -> None:

@@ -3,11 +3,15 @@
 Both are a row of the table of keys (`omidpy/tx/keys.py`), which the transaction writes that does
 the work, so that work and note are one commit:
 
-    a write    a row a key, which says what was written too: columns of which table.  The same key
-               for something else is a mistake, by which a write would be missing, and is refused
+    a write    a row a key, which says what was written too: columns of which table, and which one
+               of its name.  The same key for something else is a mistake, by which a write would be
+               missing, and is refused: also for a table that was made anew, and has none of it
     a batch    a row a stream, with the number of its newest batch and the query that wrote it.
-               Spark repeats no batch but the newest; an older one, or another query, is a
-               checkpoint that was lost or put back, and is refused
+               Spark repeats no batch but the newest, and that as the first of a run; an older one,
+               or another query, is a checkpoint that was lost or put back, and is refused.  So is
+               a batch that another run has written, when this one has written the batch before:
+               both go on from copies of one checkpoint, and each would pass over what the other
+               has written under a number that is not of the same rows
 
 A driver that finds that it has happened writes nothing.  Of two at a time the oracle refuses one,
 by the conflict on the row, and that one finds it then.
@@ -20,14 +24,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from omidpy.base.tables import KEYS_TABLE
-from omidpy.errors import UsageError
+from omidpy.errors import NoSuchTable, UsageError
 from omidpy.model import KeyRange
 from omidpy.tx.frames.shape import Shape
 from omidpy.tx.keys import (
     COLUMN,
+    RUNS,
     STREAM_MARK,
     USED,
     check_key,
@@ -66,26 +71,56 @@ class KeyedWrite:
     """One write of a frame, named by a key."""
 
     key: bytes
-    about: str
-    """What is written: the same for repetitions, and most likely another for anything else."""
+    table: str
+    """As the transaction calls it."""
+    digest: str
+    """Of what is written: the same for repetitions, and most likely another for anything else."""
 
     def check(self, tx: Transaction) -> None:
         """See `Once`; what is not known to be about something else is taken for it."""
         use = find_use(tx.snapshot, _row(tx, self.key))
         if use is None:
             return
-        before = use.value.removeprefix(_WRITE).decode(errors="backslashreplace")
-        if use.value.startswith(_WRITE) and before != self.about:
-            raise UsageError(
-                f"the idempotency key {self.key[:40]!r} was used for another write, of "
-                f"{_named(before)}, while this one is of {_named(self.about)}; nothing was "
-                "written: give each write a key of its own"
-            )
+        # Its own note says what it was about to do, and perhaps has done: nothing is refused then.
+        if use.value.startswith(_WRITE) and use.start_ts != tx.start_ts:
+            self._compare(tx, use.value.removeprefix(_WRITE).decode(errors="backslashreplace"))
         raise used_before(self.key, start_ts=use.start_ts, commit_ts=use.commit_ts)
+
+    def _compare(self, tx: Transaction, before: str) -> None:
+        """Refuse a key that was used for something else.
+
+        Raises:
+            UsageError: it says for what.
+        """
+        table, digest, which = [*before.split(" "), "", ""][:3]
+        name = tx.session.catalog.full_name(self.table)
+        what = f"the idempotency key {self.key[:40]!r} was used for"
+        if (table, digest) != (name, self.digest):
+            raise UsageError(
+                f"{what} another write, of {_named(table, digest)}, while this one is of "
+                f"{_named(name, self.digest)}; nothing was written: give each write a key of its "
+                "own"
+            )
+        # One that does not say it was written by an earlier version.
+        if which and which != self._incarnation(tx):
+            raise UsageError(
+                f"{what} this write of an earlier table {name!r}, which was dropped or truncated "
+                "since, and with it what was written; nothing was written now: give a write of the "
+                "new table a key of its own"
+            )
+
+    def _incarnation(self, tx: Transaction) -> str:
+        """Return which table of its name it is; if that is another by the commit, this aborts."""
+        try:
+            return tx.table(self.table).layout.incarnation
+        except NoSuchTable:
+            return ""
 
     def note(self, tx: Transaction) -> None:
         """See `Once`."""
-        tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: _WRITE + self.about.encode()})
+        words = tx.session.catalog.full_name(self.table), self.digest, self._incarnation(tx)
+        about = " ".join(words).rstrip().encode()
+        tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: _WRITE + about})
 
 
 def keyed_write(
@@ -95,7 +130,7 @@ def keyed_write(
 
     Args:
         key: 1 to 1024 bytes.
-        table: The table's name in the store.
+        table: The table, as the transaction calls it.
         shape: The columns.
         replaced: The rows that it replaces.
 
@@ -105,7 +140,18 @@ def keyed_write(
     says = [part.name for part in shape.key.parts], shape.rest, replaced
     columns = [(one.name, one.column, one.is_counter) for one in shape.fields]
     digest = hashlib.sha256(repr((says, columns)).encode()).hexdigest()[:16]
-    return KeyedWrite(check_key(key), f"{table} {digest}")
+    return KeyedWrite(check_key(key), table, digest)
+
+
+class _Runs(NamedTuple):
+    """Which runs of a query have written its newest batches."""
+
+    number: int = -1
+    """Of the newest batch."""
+    writer: str = ""
+    """The run that has written it."""
+    before: str = ""
+    """The run that had written the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +162,8 @@ class StreamBatch:
     """The query's id, or the name that the stream was given."""
     query: str
     number: int
+    run: str = ""
+    """Which start of the query it is; empty where that is not known."""
 
     def check(self, tx: Transaction) -> None:
         """See `Once`."""
@@ -137,12 +185,30 @@ class StreamBatch:
                 "a new checkpoint, and with another app_id if one is given"
             )
         if self.number == int(number):
+            runs = self._runs(tx)
+            if self.run and runs.number == self.number and runs.before == self.run != runs.writer:
+                raise UsageError(
+                    f"batch {self.number} of the stream {self.stream!r} was written by another run "
+                    f"of the query, {runs.writer}, while this one, {self.run}, goes on: the two "
+                    "have copies of one checkpoint, and rows that only one of them has read may be "
+                    "missing or be written twice; stop both, and go on with a new checkpoint"
+                )
             raise used_before(self.key, start_ts=use.start_ts, commit_ts=use.commit_ts)
 
     def note(self, tx: Transaction) -> None:
         """See `Once`."""
         value = b"%b%d %b" % (STREAM_MARK, self.number, self.query.encode())
-        tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: value})
+        before = self._runs(tx).writer
+        runs = b"%b%d %b %b" % (STREAM_MARK, self.number, self.run.encode(), before.encode())
+        tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: value, RUNS: runs})
+
+    def _runs(self, tx: Transaction) -> _Runs:
+        """Return which runs have written; none where an earlier version has, or nobody."""
+        found = tx.table(KEYS_TABLE).row(_row(tx, self.key), [RUNS]).get(RUNS)
+        if found is None:
+            return _Runs()
+        number, writer, before = found.removeprefix(STREAM_MARK).decode().split(" ")
+        return _Runs(int(number), writer, before)
 
     @property
     def key(self) -> bytes:
@@ -154,6 +220,5 @@ def _row(tx: Transaction, key: bytes) -> bytes:
     return key_row(check_key(key), table_prefix=tx.session.catalog.table_prefix)
 
 
-def _named(about: str) -> str:
-    table, _, digest = about.rpartition(" ")
+def _named(table: str, digest: str) -> str:
     return f"table {table!r} (columns {digest})"

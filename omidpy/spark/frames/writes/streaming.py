@@ -42,7 +42,9 @@ log = logging.getLogger(__name__)
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
-"""What Spark calls the two, where it runs a batch and in its tasks."""
+RUN: Final = "spark.jobGroup.id"
+"""What Spark calls the three, where it runs a batch and in its tasks: jobs of a query are a group,
+which has the name of its run."""
 
 
 @dataclass
@@ -54,6 +56,7 @@ class BatchMessage(WriterCommitMessage):
     client: int | None
     name: str
     query: str
+    run: str = ""
 
 
 class BatchWriter(DataSourceStreamArrowWriter):
@@ -98,18 +101,19 @@ class BatchWriter(DataSourceStreamArrowWriter):
         query, number = context.getLocalProperty(QUERY), context.getLocalProperty(BATCH)
         assert query is not None, "Spark says which query a task is of"
         assert number is not None, "Spark says which batch a task is of"
-        return self.written(iterator, context.partitionId(), query, int(number))
+        run = context.getLocalProperty(RUN) or ""
+        return self.written(iterator, context.partitionId(), query, int(number), run)
 
     def written(
-        self, batches: Iterator[pa.RecordBatch], task: int, query: str, number: int
+        self, batches: Iterator[pa.RecordBatch], task: int, query: str, number: int, run: str = ""
     ) -> BatchMessage:
         """Write what a task has, unless its batch was written before."""
         assert self._job is not None, "it was begun where it was sent from"
         job = self._job
-        message = BatchMessage(b"", job.token, job.client, job.name, query)
+        message = BatchMessage(b"", job.token, job.client, job.name, query, run)
         with job.place.connect() as tm:
             try:
-                jobs.check_once(tm, self._batch(query, number))
+                jobs.check_once(tm, self._batch(query, number, run))
             except AlreadyCommitted as before:
                 log.info("nothing is to be written to table %s: %s", job.table, before)
                 return message
@@ -119,7 +123,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
         """Commit a batch, unless it was before: on the driver."""
         found = _found(messages)
         job = self._job_of(found[0])
-        batch = self._batch(found[0].query, batchId)
+        batch = self._batch(found[0].query, batchId, found[0].run)
         jobs.commit(replace(job, once=batch), [one.part for one in found])
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - see above
@@ -130,8 +134,13 @@ class BatchWriter(DataSourceStreamArrowWriter):
     def _job_of(self, message: BatchMessage) -> Job:
         return replace(self._plain(), token=message.token, client=message.client, name=message.name)
 
-    def _batch(self, query: str, number: int) -> StreamBatch:
-        return StreamBatch(self._given.app_id or query, query, number)
+    def _batch(self, query: str, number: int, run: str) -> StreamBatch:
+        return StreamBatch(self._given.app_id or query, query, number, _plain_run(run))
+
+
+def _plain_run(run: str | None) -> str:
+    """Return the name of a run; none where it is one that somebody has given its jobs."""
+    return run if run and " " not in run else ""
 
 
 def _found(messages: Sequence[WriterCommitMessage | None]) -> list[BatchMessage]:
@@ -203,12 +212,14 @@ def each_batch(
 
     @wraps(apply)
     def run(frame: DataFrame, number: int) -> None:
-        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY) or ""
+        context = frame.sparkSession.sparkContext
+        query = context.getLocalProperty(QUERY) or ""
         if not query and app_id is None:
             raise UsageError(
                 "Spark does not say which query this batch is of; name it, each_batch(..., app_id=)"
             )
-        batch = StreamBatch(app_id or query, query, number)
+        run_id = _plain_run(context.getLocalProperty(RUN))
+        batch = StreamBatch(app_id or query, query, number, run_id)
         open_keys(tm.session)
         try:
             for attempt in tm.attempts(budget_s=retry_budget_s):

@@ -109,7 +109,7 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
         done_ts: int | None = None
         token, once, key = b"", None, given.idempotency_key
         if key is not None:
-            once = keyed_write(key, tm.session.catalog.full_name(said.table), shape, given.replaced)
+            once = keyed_write(key, said.table, shape, given.replaced)
         if given.rows_per_transaction is None:
             jobs.check_size(
                 tm.session,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -17,6 +19,7 @@ from omidpy.model import KeyRange
 from omidpy.spark.frames.writes import jobs
 from omidpy.spark.frames.writes.once import KeyedWrite, Once, StreamBatch, keyed_write
 from omidpy.tx.frames.shape import Shape
+from omidpy.tx.keys import COLUMN, USED, key_row, open_keys
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import Loss
 from tests.machines.frame_jobs import COLUMNS, JobWorld, batch
@@ -114,8 +117,9 @@ def test_a_commit_that_never_arrived_is_done_by_the_next(world: JobWorld, once: 
     assert set(world.seen()) == {b"b"}
 
 
+@pytest.mark.parametrize("is_made_anew", [False, True])
 def test_a_second_process_that_commits_takes_nothing_back(
-    world: JobWorld, once: Once, monkeypatch: pytest.MonkeyPatch
+    world: JobWorld, once: Once, monkeypatch: pytest.MonkeyPatch, *, is_made_anew: bool
 ) -> None:
     """J1: the first died right behind the decision, and its own note is no other's."""
     job = world.begin(once=once)
@@ -132,8 +136,13 @@ def test_a_second_process_that_commits_takes_nothing_back(
         monkeypatch.setattr(tm.session, "on_step", die)
         with pytest.raises(KeyboardInterrupt, match="decided"):
             tx.commit()
+    if is_made_anew:
+        world.tm.drop_table("t")
+        world.tm.create_table("t", ["cf"])
     assert jobs.commit(job, parts) is not None
-    assert set(world.seen()) == {b"a"}
+    assert set(world.seen()) == (set() if is_made_anew else {b"a"})
+    with world.tm.begin(read_only=True) as tx:
+        assert len(list(tx.table(KEYS_TABLE).scan())) == 1
 
 
 def test_a_key_that_was_used_for_something_else_is_refused(world: JobWorld) -> None:
@@ -163,11 +172,47 @@ def test_a_key_of_other_transactions_is_the_same_key(world: JobWorld) -> None:
         tx.table("t").put(b"x", {b"cf:n": b"1"})
     with pytest.raises(AlreadyCommitted):
         world.begin(once=WRITE)
-    other = KeyedWrite(b"other", "t 0")
+    other = KeyedWrite(b"other", "t", "0")
     job = world.begin(once=other)
     jobs.commit(job, [b""])
     with pytest.raises(AlreadyCommitted):
         world.tm.begin(idempotency_key=b"other")
+
+
+def test_a_key_of_a_table_that_is_gone_is_refused(world: JobWorld) -> None:
+    """The rows went with it, and nobody would write them into the one that was made anew."""
+    job = world.begin(once=WRITE)
+    jobs.commit(job, [jobs.run(job, rows(b"a"), 0)])
+    begun = world.begin()
+    world.tm.drop_table("t")
+    gone = "was used for this write of an earlier table 't'"
+    with world.tm.begin() as tx, pytest.raises(UsageError, match=gone):
+        WRITE.check(tx)
+    world.tm.create_table("t", ["cf"])
+    with pytest.raises(UsageError, match=gone):
+        world.begin(once=WRITE)
+    with pytest.raises((UsageError, TransactionAborted)):
+        jobs.commit(replace(begun, once=WRITE), [b""])
+    other = keyed_write(b"the load of tuesday", "t", Shape.of(COLUMNS))
+    job = world.begin(once=other)
+    jobs.commit(job, [jobs.run(job, rows(b"b"), 0)])
+    with pytest.raises(AlreadyCommitted):
+        world.begin(once=other)
+    assert set(world.seen()) == {b"b"}
+
+
+def test_a_note_of_an_earlier_version_names_no_incarnation(world: JobWorld) -> None:
+    """It counts for whatever table has the name, as it did."""
+    open_keys(world.tm.session)
+    about = f"t {WRITE.digest}".encode()
+    with world.tm.begin() as tx:
+        row = key_row(WRITE.key, table_prefix="")
+        tx.table(KEYS_TABLE).put(row, {COLUMN: USED + b" write " + about})
+    with pytest.raises(AlreadyCommitted):
+        world.begin(once=WRITE)
+    other = keyed_write(WRITE.key, "u", Shape.of(COLUMNS))
+    with pytest.raises(UsageError, match="was used for another write, of table 't'"):
+        world.begin(once=other)
 
 
 def test_a_stream_has_one_row(world: JobWorld) -> None:
@@ -184,6 +229,50 @@ def test_a_stream_has_one_row(world: JobWorld) -> None:
     with pytest.raises(UsageError, match=r"that of another query, q1, .* up to batch 9"):
         world.begin(once=StreamBatch("s", "q2", 10))
     world.begin(once=StreamBatch("other", "q2", 0))
+
+
+def test_two_runs_from_copies_of_one_checkpoint_meet(world: JobWorld) -> None:
+    """The one that has written the batch before is not repeating this one: it has other rows."""
+
+    def write(number: int, run: str, row: bytes) -> None:
+        job = world.begin(once=StreamBatch("s", "q", number, run))
+        jobs.commit(job, [jobs.run(job, rows(row), 0)])
+
+    write(7, "first", b"7")
+    write(8, "first", b"8")
+    with pytest.raises(AlreadyCommitted):
+        write(8, "first", b"again")
+    with pytest.raises(AlreadyCommitted):
+        write(8, "second", b"begins with the newest")
+    write(9, "second", b"9")
+    started = world.begin()
+    late = replace(started, once=StreamBatch("s", "q", 9, "first"))
+    part = jobs.run(late, rows(b"late"), 0)
+    with pytest.raises(UsageError, match="written by another run of the query, second, while"):
+        jobs.commit(late, [part])
+    with pytest.raises(UsageError, match="copies of one checkpoint"):
+        write(9, "first", b"other rows")
+    with pytest.raises(AlreadyCommitted):
+        write(9, "", b"of an earlier version")
+    with pytest.raises(AlreadyCommitted):
+        write(9, "third", b"begins with the newest")
+    write(10, "third", b"10")
+    assert set(world.seen()) == {b"7", b"8", b"9", b"10"}
+
+
+def test_a_stream_of_an_earlier_version_names_no_run(world: JobWorld) -> None:
+    """Its note counts as it did, whoever goes on."""
+    batch_of = StreamBatch("s", "q", 7, "first")
+    open_keys(world.tm.session)
+    with world.tm.begin() as tx:
+        row = key_row(batch_of.key, table_prefix="")
+        tx.table(KEYS_TABLE).put(row, {COLUMN: USED + b" stream 7 q"})
+    with pytest.raises(AlreadyCommitted):
+        world.begin(once=batch_of)
+    for number in (8, 9):
+        job = world.begin(once=replace(batch_of, number=number))
+        jobs.commit(job, [jobs.run(job, rows(b"%d" % number), 0)])
+    assert set(world.seen()) == {b"8", b"9"}
 
 
 def test_an_outcome_that_stays_unknown_is_said(

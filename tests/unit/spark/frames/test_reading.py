@@ -12,7 +12,13 @@ from pyspark.sql.datasource import DataSourceReader
 
 from omidpy.base.tables import CHANGING, CONFLICT_LEVEL_ATTRIBUTE
 from omidpy.codec import INT64
-from omidpy.errors import ConfigError, NoSuchFamily, NoSuchTable, SnapshotTooOld
+from omidpy.errors import (
+    ConfigError,
+    NoSuchFamily,
+    NoSuchTable,
+    SnapshotTooOld,
+    StorageError,
+)
 from omidpy.model import KeyRange
 from omidpy.spark.frames.options import read_words, words
 from omidpy.spark.frames.partitions import Portion, intersection, portions
@@ -87,6 +93,37 @@ def test_every_row_is_read_once(partitions: int | None) -> None:
 def test_a_part_is_read(options: dict[str, str], expected: Any) -> None:
     """By bounds, a prefix, or a list."""
     assert sorted(rows_of(reader_of(world_of(10), **options))) == [b"%02d" % at for at in expected]
+
+
+@pytest.mark.parametrize("more", [{}, {"rows": "01,05,09"}, {"versions": "all"}])
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_a_table_that_was_made_anew_is_not_read_for_the_planned_one(
+    more: dict[str, str], *, is_made_again: bool
+) -> None:
+    """Tasks before it have read the earlier one: together that would be a part of either."""
+    world = world_of(10)
+    reader = reader_of(world, **more)
+    first, *others = reader.partitions()
+    assert list(reader.read(first))
+    world.tm.drop_table("many")
+    if is_made_again:
+        world.tm.create_table("many", ["cf"])
+    for one in others or [first]:
+        with pytest.raises(StorageError):
+            list(reader.read(one))
+
+
+def test_a_table_that_is_made_anew_within_a_task_fails_it() -> None:
+    """A scan that goes on by the name would end with what it has."""
+    world = world_of(10)
+    reader = reader_of(world, rows="01,02,03,04,05,06", partitions="1")
+    (one,) = reader.partitions()
+    batches = reader.read(one)
+    assert next(iter(batches)).num_rows == 4
+    world.tm.drop_table("many")
+    world.tm.create_table("many", ["cf"])
+    with pytest.raises(StorageError, match="was dropped, truncated"):
+        list(batches)
 
 
 def test_every_batch_of_a_task_has_the_schema() -> None:

@@ -13,6 +13,7 @@ from omidpy.errors import AlreadyCommitted, UsageError, WriteConflict
 from omidpy.spark.frames.options import Words, write_words
 from omidpy.spark.frames.writes.streaming import (
     QUERY,
+    RUN,
     BatchMessage,
     BatchWriter,
     batch_writer_of,
@@ -30,9 +31,9 @@ SCHEMA = pa.schema([("row", pa.binary()), ("n", pa.int64())])
 class Query:
     """A query of Spark: its writer is made anew for each batch, and for each commit."""
 
-    def __init__(self, world: JobWorld, query: str = "q", **given: str) -> None:
+    def __init__(self, world: JobWorld, query: str = "q", run: str = "", **given: str) -> None:
         """Write to the table of a world."""
-        self.world, self.query = world, query
+        self.world, self.query, self.run_id = world, query, run
         self.said = Words(world.place, "t", None, None, None, None, {**PLACE, **given})
 
     def make(self) -> BatchWriter:
@@ -45,7 +46,9 @@ class Query:
         writer.__getstate__()
         writer.__getstate__()
         return [
-            writer.written(iter([batch(row=[row], n=[number])]), task, self.query, number)
+            writer.written(
+                iter([batch(row=[row], n=[number])]), task, self.query, number, self.run_id
+            )
             for task, row in enumerate(rows)
         ]
 
@@ -128,6 +131,22 @@ def test_a_stream_with_a_name_has_one_checkpoint(world: JobWorld) -> None:
     assert set(world.seen()) == {b"a", b"b"}
 
 
+def test_a_query_with_a_copy_of_the_checkpoint_is_found_out(world: JobWorld) -> None:
+    """By its tasks, and by its commit if they ran before the other one committed."""
+    one, other = Query(world, run="run one"), Query(world, run="two")
+    one.run(0, b"a")
+    first, copy = Query(world, run="one"), other
+    first.run(1, b"b")
+    first.run(2, b"c")
+    copy.run(2, b"passed over")
+    late = first.tasks(3, b"late")
+    copy.run(3, b"d")
+    for go_on in (lambda: first.commit(3, late), lambda: first.run(3, b"other rows")):
+        with pytest.raises(UsageError, match="copies of one checkpoint"):
+            go_on()
+    assert set(world.seen()) == {b"a", b"b", b"c", b"d"}
+
+
 @pytest.mark.parametrize(
     ("more", "overwrite", "message"),
     [
@@ -151,9 +170,9 @@ def test_what_no_stream_can_do_is_refused(
 # -- foreachBatch ----------------------------------------------------------------------------------
 
 
-def frame(query: str | None = "q") -> Any:
+def frame(query: str | None = "q", run: str | None = None) -> Any:
     """Return a batch, as far as it is looked at."""
-    properties = SimpleNamespace(getLocalProperty={QUERY: query}.get)
+    properties = SimpleNamespace(getLocalProperty={QUERY: query, RUN: run}.get)
     return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=properties))
 
 
@@ -179,6 +198,20 @@ def test_each_batch_is_applied_once(world: JobWorld) -> None:
     with pytest.raises(UsageError, match="name it"):
         run(frame(None), 2)
     each_batch(world.tm, apply, app_id="x")(frame(None), 0)
+
+
+def test_two_queries_with_one_checkpoint_are_found_out(world: JobWorld) -> None:
+    """The one that goes on behind its own batch, and finds the next one written."""
+
+    def apply(tx: Transaction, _: Any, number: int) -> None:
+        tx.table("t").put(b"%d" % number, {b"cf:n": b"1"})
+
+    run = each_batch(world.tm, apply)
+    for number, name in ((0, "one"), (0, "two"), (1, "two"), (1, "three"), (2, "three")):
+        run(frame(run=name), number)
+    with pytest.raises(UsageError, match="another run of the query, three, while this one, two"):
+        run(frame(run="two"), 2)
+    assert set(world.seen()) == {b"0", b"1", b"2"}
 
 
 @pytest.mark.parametrize("loss", [Loss.REPLY, Loss.REQUEST])
