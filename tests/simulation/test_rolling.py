@@ -36,6 +36,30 @@ RECORDED: Final = (3, 9, 10, 20, 22)
 """Seeds in which both releases do much for each other."""
 NEW_COUNT: Final = 5
 
+COMPANY: Final = ROLLING._replace(
+    before_shares=(0.5,),
+    pauses_s=(0.5,),
+    exporters=(2,),
+    keepers=(2,),
+    adding_shares=(1.0,),
+    operators=(2,),
+    committers=(2,),
+    sharers=(2,),
+    retriers=(3,),
+)
+"""Everybody who can be of either release."""
+IN_COMPANY: Final = (0, 1, 2, 3)
+
+DEEDS: Final = (
+    "entries of {} delivered by {}",
+    "changes of tables of {} ended by {}",
+    "rebucketings of {} ended by {}",
+    "jobs of {} ended by {}",
+    "parts of {} merged by {}",
+    "orders of {} tried again by {}",
+)
+"""What one process begins, and another may end."""
+
 
 @pytest.fixture
 def before() -> Before:
@@ -69,6 +93,20 @@ def test_seeds_find_nothing_and_the_releases_meet() -> None:
         assert counts[f"oracles of {one} after one of {other}"] > 0
     for kind, one in product(("oracles", "clients", "compactors"), RELEASES):
         assert counts[f"{kind} of {one} that began"] > 0
+
+
+@pytest.mark.usefixtures("before")
+def test_each_release_ends_what_the_other_has_begun() -> None:
+    """Whoever works beside oracles and clients is stopped and started again, as they are."""
+    counts: Counter[str] = Counter()
+    for seed in IN_COMPANY:
+        report = simulate(seed, focus=COMPANY)
+        assert not report.findings, report
+        counts += report.counts
+    met = {deed.format(*both): deed.format(*both) for deed in DEEDS for both in product(RELEASES, repeat=2)}
+    assert set(met) <= {name for name, count in counts.items() if count}
+    for kind, one in product(OTHERS, RELEASES):
+        assert counts[f"{kind}s of {one} that began"] > 0
 
 
 @pytest.mark.usefixtures("before")
