@@ -33,7 +33,7 @@ from omidpy.recipes.export_queue.entries.stored.layout import bucket_of
 from omidpy.recipes.export_queue.upkeep import handover
 from omidpy.tx import keys, transaction
 from omidpy.tx.keys import key_row
-from tests.machines.simulator import simulation
+from tests.machines.simulator import committers, simulation
 from tests.machines.simulator.mutants import BUSY, SLOW_TO_WRITE
 from tests.machines.simulator.plan import ROLLING
 from tests.machines.simulator.simulation import PRODUCT, Mutant, Parts, Patch
@@ -139,7 +139,7 @@ ROLLING_MUTANTS: Final[dict[str, Mutant]] = {
         OPERATED, "E3", ROLLING._replace(**EVEN, operators=(3,), operator_pauses_s=(0.1,))
     ),
     "heads kept elsewhere": Mutant(
-        otherwise("head_key", _other_head, head, looking, deciding, s3, reading),
+        otherwise("head_key", _other_head, head, looking, deciding, s3, reading, committers),
         "C4|C9",
         ROLLING._replace(**EVEN, committers=(3,), rescuers=(1,)),
     ),

@@ -992,7 +992,9 @@ class Simulation:
         compactor = self._compactor(process)
 
         def tidy() -> None:
-            compactor.compact(Options(grace_s=0.0, retention_s=FOR_EVER_S))
+            # What came late behind a claim is found by who reads everything.
+            everything = Options(grace_s=0.0, retention_s=FOR_EVER_S, should_collect=True)
+            compactor.compact(everything)
             for one in compactor.check():
                 self._watch.found(one)
 
