@@ -64,6 +64,7 @@ class Sides:
     def of(self, process: Process) -> Simulation:
         """Return what starts a process that has not begun: it draws which release it is."""
         is_before = bool(self._share) and process.dice("release").random() < self._share
+        is_before &= not self._would_lose(process)
         self._release_of[_name(process)] = release = RELEASES[is_before]
         if self._share:
             kind, _, _ = process.name.partition("-")
@@ -71,6 +72,15 @@ class Sides:
             self._simulation.world.note(f"{process.name} is {release}")
         other: Simulation = self._other
         return other if is_before else self._simulation
+
+    def _would_lose(self, process: Process) -> bool:
+        """Say whether a process of the release before has a defect here that this tree mends.
+
+        0.1.0 syncs nothing of the row by which owner and helpers agree who may still write.
+        """
+        disk = self._simulation._store.disk
+        is_dark = disk.is_watched and not disk.is_in_one_log
+        return is_dark and process.name.startswith(("sharer", "helper"))
 
     @contextmanager
     def beside(self) -> Iterator[None]:
