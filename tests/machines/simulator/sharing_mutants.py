@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from omidpy.base.tables import CONTROL_TABLE
-from omidpy.facts import registration
 from omidpy.facts.registration import Flush, PartsRow, WorkerRow
 from omidpy.storage.base import RowMutation
 from omidpy.tx.parts import owner
@@ -40,19 +39,6 @@ IN_A_HURRY: Final = SHARING._replace(
     helper_stalls=(Stall(0.2, 2.0, "write v_shared|check_and_mutate"),),
 )
 """Owners who do not wait for those who write one row after the other."""
-
-IN_THE_DARK: Final = IN_A_HURRY._replace(
-    store_kinds=("cluster",),
-    power_losses=(8, 12),
-    dark_s=(0.2,),
-    fault_counts=(0,),
-    sharers=(1,),
-    helpers=(3,),
-    share_pauses_s=(2.0,),
-    share_patiences_s=(1.0,),
-    helper_stalls=(Stall(),),
-)
-"""The power goes again and again, and helpers come when their owners have committed."""
 
 _send = WorkerRow.send
 
@@ -128,11 +114,6 @@ SHARING_MUTANTS: Final[dict[str, Mutant]] = {
         World(patches=(Patch(WorkerRow, "_announcement", acknowledges_at_once),)),
         "part",
         IN_A_HURRY,
-    ),
-    "row of parts closed, and not synced": Mutant(
-        World(patches=(Patch(registration, "_is_by_itself", lambda _: False),)),
-        "part",
-        IN_THE_DARK,
     ),
     "parts merged, and not counted": Mutant(
         World(patches=(Patch(WriteBuffer, "merge", counts_nothing),)),
