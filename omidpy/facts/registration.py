@@ -15,6 +15,9 @@ close nothing arrives any more.  Elsewhere a flush can be under way when the row
 announced, then sent, and then its announcement is written again as acknowledged.  What was never
 acknowledged may still arrive, and it is not known when.
 
+The same must be so when the power has failed, and its cells and its commit have not gone with it.
+So where these are in other logs than the row, it is closed durably, and a flush announced so.
+
 The row is named after the transaction and goes once that has ended.  A worker that comes later
 finds it absent, which is not open.
 
@@ -157,12 +160,16 @@ class PartsRow:
         self._put(IS_OPEN, OPENED_AT)
 
     def close(self) -> None:
-        """Let no worker begin another flush; a second call changes nothing.  Cost: 1 write."""
-        self._put(IS_CLOSED, CLOSED_AT)
+        """Let no worker begin another flush; a second call changes nothing.
 
-    def _put(self, state: bytes, version: int) -> None:
+        Cost: 1 write; durable where the commit is in another log.
+        """
+        # Else the row may be open once more when the power is back, and the commit be there.
+        self._put(IS_CLOSED, CLOSED_AT, durable=_is_by_itself(self._store))
+
+    def _put(self, state: bytes, version: int, *, durable: bool = False) -> None:
         put = Put(*VALUE, version, state)
-        self._store.write({CONTROL_TABLE: [RowMutation(self._row, puts=(put,))]})
+        self._store.write({CONTROL_TABLE: [RowMutation(self._row, puts=(put,))]}, durable=durable)
 
     def read(self) -> list[Registration]:
         """Return the workers that have announced a flush, by their ids.
@@ -223,7 +230,8 @@ class WorkerRow:
             self._flush_count += 1
             self._send_at_once(name, acknowledged, batch)
             return
-        if not self._announce(name, flush if batch else acknowledged):
+        # No cell may outlive what it was announced by: the owner would not know of it.
+        if not self._announce(name, flush if batch else acknowledged, durable=bool(batch)):
             raise self._too_late("nothing of its last flush was written")
         # An announcement that failed may be made again under its name, since nothing was sent.
         # From here on a flush that fails stays open for ever, and the next one has another name.
@@ -248,12 +256,14 @@ class WorkerRow:
         if self._store.write_guarded(changes, guard=is_open) is None:
             raise self._too_late("nothing of its last flush was written")
 
-    def _announce(self, name: bytes, flush: Flush) -> bool:
+    def _announce(self, name: bytes, flush: Flush, *, durable: bool = False) -> bool:
         """Write an announcement, and say whether the row is open."""
         mutation = self._announcement(name, flush)
         if self._store.capabilities.checked_changes:
-            return self._store.check_and_mutate(CONTROL_TABLE, self._row, VALUE, IS_OPEN, mutation)
-        self._store.write({CONTROL_TABLE: [mutation]})
+            return self._store.check_and_mutate(
+                CONTROL_TABLE, self._row, VALUE, IS_OPEN, mutation, durable=durable
+            )
+        self._store.write({CONTROL_TABLE: [mutation]}, durable=durable)
         (cells,) = self._store.get(CONTROL_TABLE, (self._row,), columns=(VALUE,), max_versions=1)
         return [cell.value for cell in cells] == [IS_OPEN]
 
@@ -268,6 +278,11 @@ class WorkerRow:
             f"has begun to commit it, or ended it; {what}, and its part cannot be merged any more. "
             "Let every worker finish before the owner commits"
         )
+
+
+def _is_by_itself(store: Store) -> bool:
+    """Say whether a change of the row may be lost with the power, and a later one elsewhere not."""
+    return not store.capabilities.guarded_batches
 
 
 def forget_parts(store: Store, low_watermark: int) -> None:

@@ -9,32 +9,88 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from itertools import product
+from itertools import permutations, product
 from typing import Any, Final
 
 import pytest
 
 from omidpy import errors
+from omidpy.admin.table_steps import Close, TableTools
+from omidpy.admin.tables import DROP
+from omidpy.base.tables import INCARNATION_ATTRIBUTE
+from omidpy.fate import Fate, Locks, Status, TableFateStore
+from omidpy.fate.operation import FateId, Operation
+from omidpy.fate.step import encode_step
 from omidpy.model import Cell, FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import Capabilities, CellGroup, Condition, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.history import Event, Kind
+from tests.machines.like_thrift2 import LikeThrift2
+from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.simulator import __main__ as simulator
 from tests.machines.simulator import before as loading
 from tests.machines.simulator import rolling
 from tests.machines.simulator.all_mutants import BY_NIGHT
 from tests.machines.simulator.before import WITHOUT, Absent, Before
 from tests.machines.simulator.border import Border
-from tests.machines.simulator.plan import ROLLING, drawn_plan
+from tests.machines.simulator.plan import ROLLING, USUAL, drawn_plan
 from tests.machines.simulator.rolling import RELEASES, NoReleaseBefore
 from tests.machines.simulator.rolling_mutants import ROLLING_MUTANTS
 from tests.machines.simulator.simulation import simulate
+from tests.machines.simulator.store import Stall
 from tests.simulation.test_simulator import _first_of_the_day
 from tso.core.settings import Settings
 
 RECORDED: Final = (3, 9, 10, 20, 22)
 """Seeds in which both releases do much for each other."""
 NEW_COUNT: Final = 5
+
+COMPANY: Final = ROLLING._replace(
+    before_shares=(0.5,),
+    pauses_s=(0.5,),
+    exporters=(2,),
+    keepers=(2,),
+    adding_shares=(1.0,),
+    operators=(2,),
+    committers=(2,),
+    sharers=(2,),
+    retriers=(3,),
+    other_fault_counts=(3, 5),
+    other_fault_kinds=("crash", "crash", "crash", "pause"),
+    driver_death_shares=(0.01, 0.03),
+    patiences_s=(0.0, 1.0),
+    publish_shares=(0.0, 0.3),
+    operator_stalls=(Stall(0.05, 12.0),),
+    keeper_stalls=(Stall(0.03, 12.0),),
+    keeper_pauses_s=(1.0,),
+)
+"""Everybody who can be of either release, and is soon started again as the other."""
+IN_COMPANY: Final = (2, 3, 15, 16)
+"""Seeds in which each release ends what the other has begun."""
+BESIDE: Final = (
+    *("exporter", "keeper", "operator", "committer"),
+    *("rescuer", "sharer", "helper", "retrier"),
+)
+
+SHARED: Final = USUAL._replace(
+    exporters=(1, 2),
+    keepers=(1, 2),
+    operators=(2, 3),
+    committers=(1, 2, 3),
+    sharers=(1, 2),
+    retriers=(2,),
+)
+"""Worlds with many, all of them of this tree."""
+
+DEEDS: Final = (
+    "entries of {} delivered by {}",
+    "changes of tables of {} ended by {}",
+    "rebucketings of {} ended by {}",
+    "jobs of {} ended by {}",
+    "parts of {} merged by {}",
+    "orders of {} tried again by {}",
+)
+"""What one process begins, and another may end."""
 
 
 @pytest.fixture
@@ -69,6 +125,26 @@ def test_seeds_find_nothing_and_the_releases_meet() -> None:
         assert counts[f"oracles of {one} after one of {other}"] > 0
     for kind, one in product(("oracles", "clients", "compactors"), RELEASES):
         assert counts[f"{kind} of {one} that began"] > 0
+
+
+@pytest.mark.usefixtures("before")
+def test_each_release_ends_what_the_other_has_begun() -> None:
+    """Whoever works beside oracles and clients is stopped and started again, as they are."""
+    counts: Counter[str] = Counter()
+    for seed in IN_COMPANY:
+        report = simulate(seed, focus=COMPANY)
+        assert not report.findings, report
+        counts += report.counts
+    for deed, both in product(DEEDS, permutations(RELEASES)):
+        assert counts[deed.format(*both)] > 0
+    for kind, one in product(BESIDE, RELEASES):
+        assert counts[f"{kind}s of {one} that began"] > 0
+
+
+def test_what_ended_in_the_dark_is_not_open_again() -> None:
+    """The row of a transaction with many writers was, behind its commit."""
+    report = simulate(430_001, focus=SHARED)
+    assert not report.findings, report
 
 
 @pytest.mark.usefixtures("before")
@@ -306,3 +382,45 @@ def test_a_store_is_seen_in_the_classes_of_who_looks(border: Border, before: Bef
     assert [_kind_of(cell) for cell in next(pages)] == ["before.omidpy.model"]
     with pytest.raises(gone, match="gone"):
         next(pages)
+
+
+# -- what the release before does not know ---------------------------------------------------------
+
+
+def test_an_operation_waits_unhurt_whose_step_the_release_before_does_not_know(
+    before: Before, border: Border
+) -> None:
+    """Its executors leave it as it is, and one of this tree ends it."""
+    store = LikeThrift2()
+    oracle = NaiveOracle(store)
+    store.create_table(TableSchema("t", (FamilySchema(b"cf"),), {INCARNATION_ATTRIBUTE: "1"}))
+    operations = TableFateStore(store)
+    ours = Fate(TableTools(store, oracle, Locks(operations)), operations, {DROP: 1})
+    step = Close("t", "1", None, "2")
+    handle = ours.create(DROP, step)
+    handle.seed()
+
+    class_of = before.get
+    seen = border.seen(store, lock=lambda _, name, *, purpose: store.lock(name, purpose=purpose))
+    theirs = class_of("omidpy.fate.table.store", "TableFateStore")(seen)
+    tools = class_of("omidpy.admin.table_steps", "TableTools")
+    locks = class_of("omidpy.fate.locks", "Locks")(theirs)
+    older = class_of("omidpy.fate.client", "Fate")(
+        tools(seen, border.seen(oracle), locks), theirs, {DROP: 1}
+    )
+    for _ in range(3):
+        older.run_pending()
+    older.close()
+    waits = operations.read(FateId(handle.id))
+    assert isinstance(waits, Operation)
+    assert (waits.status, waits.stack) == (Status.SUBMITTED, (encode_step(step),))
+    assert waits.reservation is None
+    assert "table.Close" in waits.waiting
+    assert store.schema("t")
+
+    ours.run_pending()
+    ours.close()
+    ended = operations.read(FateId(handle.id))
+    assert isinstance(ended, Operation)
+    assert ended.status is Status.SUCCESSFUL
+    assert "t" not in {one.name for one in store.tables()}

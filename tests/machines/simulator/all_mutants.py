@@ -133,6 +133,8 @@ BY_NIGHT: Final = frozenset(
         "offset of half a commit",
         "forbidden in another column",
         "cells hashed otherwise",
+        "operations kept elsewhere",
+        "used keys in other rows",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

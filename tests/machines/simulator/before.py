@@ -38,7 +38,16 @@ from tests.machines.two_versions import PACKAGES, ROOT, packed, revision_before
 
 PREFIX: Final = "before."
 HERE: Final = __name__.rpartition(".")[0]
-ACTORS: Final = tuple(f"{HERE}.{name}" for name in ("simulation", "instance", "compactors"))
+ACTORS: Final = (
+    *(
+        f"{HERE}.{name}"
+        for name in (
+            *("simulation", "instance", "compactors", "exporters", "keepers", "operators"),
+            *("committers", "objects", "sharers", "retriers"),
+        )
+    ),
+    "tests.machines.s3.fake",
+)
 """What imports the packages of the side that it plays for."""
 
 WITHOUT: Final = "this clone lacks the release before: git fetch --unshallow --tags"
@@ -93,6 +102,9 @@ class Tree:
         """
         if (found := self._in(module, name)) is None:
             where = self._where(name) - {module}
+            last = module.rpartition(".")[2]
+            namesakes = {one for one in where if one.rpartition(".")[2] == last}
+            where = namesakes or where
             found = self._in(where.pop(), name) if len(where) == 1 else None
         if found is None:
             raise LookupError(f"{self.prefix}{module} has no {name}")
@@ -225,7 +237,7 @@ class _Finder(MetaPathFinder):
             return None
         name = fullname.removeprefix(PREFIX)
         source = self._sources.get(name)
-        if name in ACTORS or HERE.startswith(name):
+        if any(f"{one}.".startswith(f"{name}.") for one in ACTORS):
             source = _source(name, ROOT)
         if source is None:
             return None

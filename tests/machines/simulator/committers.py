@@ -29,7 +29,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from omidpy.base.cells import decode_long, is_shadow_qualifier
 from omidpy.base.tables import PUBLISHED_TABLE
@@ -71,6 +71,8 @@ in two parts."""
 
 GIVEN_UP_SHARE: Final = 0.1
 """Jobs that fail for reasons of their own when they have written everything."""
+
+ENDED: Final = "jobs of {} ended by {}"
 
 COMMITTED: Final = "committed"
 REFUSED: Final = "refused"
@@ -198,6 +200,7 @@ class JobLedger:
     def begin(self, process: Process, kind: Kind) -> Run:
         """Note a run of a job."""
         run = Run(process, kind, len(self.runs))
+        self._world.handled(ENDED, run.serial, process)
         self.runs.append(run)
         return run
 
@@ -274,6 +277,7 @@ class JobLedger:
                 self.found(f"C9: nobody knows the run {entry.run} of job {entry.job}")
             elif not run.outcome:
                 run.outcome = entry.outcome
+                self._world.handled(ENDED, run.serial, process)
                 self._world.counts[f"jobs {entry.outcome}"] += 1
                 self._world.note(f"{entry.job} is {entry.outcome}")
                 if process is not run.process and process not in self.touched.get(run.job_id, ()):
@@ -428,9 +432,7 @@ class Committing:
 
     def _made(self) -> TransactionManager:
         tm = self._make()
-        store: Any = tm.store
-        assert isinstance(store, SimStore), "it is given no other here"
-        store.beat_no_more()
+        cast("SimStore", tm.store).beat_no_more()  # it is given no other here
         return tm
 
     # -- jobs of a folder --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import contextlib
 import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest import mock
 
 from omidpy.errors import (
@@ -27,6 +27,7 @@ from omidpy.errors import (
 )
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
+from omidpy.recipes.export_queue.delivery import runner
 from omidpy.recipes.export_queue.delivery.crew import Crew
 from omidpy.recipes.export_queue.delivery.runner import Runner
 from omidpy.recipes.export_queue.exporter import Deposed
@@ -37,6 +38,8 @@ EXPORTERS: Final = ("exporter-a", "exporter-b")
 QUEUE: Final = "exports"
 BUCKETS: Final = 2
 KEYS: Final = (b"a", b"b", b"c")
+
+DELIVERED: Final = "entries of {} delivered by {}"
 
 COMMITTED: Final = "committed"
 ABORTED: Final = "aborted"
@@ -61,6 +64,7 @@ class Adder:
     def add(self, tm: TransactionManager, dice: random.Random, think: Callable[[], object]) -> None:
         """Add one entry; `think` lets time pass before it is committed."""
         value = len(self.told)
+        self._world.handled(DELIVERED, value)
         self.told[value] = UNKNOWN
         is_asked = False
         try:
@@ -125,6 +129,8 @@ class Receiver:
             self._refuse_poison(entry)
         self._world.counts["batches received"] += 1
         self._world.note(f"{len(batch)} entries of bucket {batch.bucket} are received")
+        for entry in batch:
+            self._world.handled(DELIVERED, entry.value)
         self.taken += [(entry.key, entry.seq, entry.value) for entry in batch]
         program.sleep(dice.uniform(0.001, 0.05))
         if dice.random() < self._trouble:
@@ -214,9 +220,7 @@ class CrewBetweenCalls(Crew):
 
     @property
     def _sim_store(self) -> SimStore:
-        store: Any = self._tm.store
-        assert isinstance(store, SimStore), "it is given no other here"
-        return store
+        return cast("SimStore", self._tm.store)  # it is given no other here
 
     def _beat(self) -> None:
         if self.worker is not None:
@@ -226,7 +230,7 @@ class CrewBetweenCalls(Crew):
 @contextlib.contextmanager
 def exporting_without_threads() -> Iterator[None]:
     """Let runners show life in the program that they are in."""
-    with mock.patch("omidpy.recipes.export_queue.delivery.runner.Crew", CrewBetweenCalls):
+    with mock.patch.object(runner, "Crew", CrewBetweenCalls):
         yield
 
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from unittest import mock
 
 from omidpy.errors import OmidError
-from omidpy.fate import Fate, TableFateStore
+from omidpy.fate import Fate
 from omidpy.fate.admin import Admin
 from omidpy.fate.operation import FateId, Operation, parse_id
 from omidpy.manager import TransactionManager
@@ -30,7 +30,7 @@ from omidpy.recipes.export_queue.upkeep import rebucketing
 from omidpy.recipes.export_queue.upkeep.finishing import Finisher
 from omidpy.recipes.export_queue.upkeep.rebucketing import KIND, RebucketTools
 from tests.machines.simulator.exporters import KEYS, QUEUE, Exporting, Never, Receiver
-from tests.machines.simulator.operators import LATEST_WRITE_S, LOOK_S
+from tests.machines.simulator.operators import LATEST_WRITE_S, LOOK_S, NotingFateStore
 from tests.machines.simulator.store import SimStore
 from tests.machines.simulator.world import Process, World
 
@@ -59,7 +59,8 @@ class KeeperHabits(NamedTuple):
 def executor(world: World, tm: TransactionManager, process: Process, lease_s: float) -> Fate:
     """Return what carries rebucketings out, in the program that asks."""
     tools = RebucketTools(tm, sleep=world.program.sleep)
-    fate = Fate(tools, TableFateStore(tm.store), {KIND: 1}, lease_s=lease_s, clock=process.clock)
+    operations = NotingFateStore(tm.store, world, "rebucketings of {} ended by {}")
+    fate = Fate(tools, operations, {KIND: 1}, lease_s=lease_s, clock=process.clock)
     stopping: Any = Never(world.program)
     fate._executor._stopping = stopping
     return fate
@@ -152,9 +153,7 @@ class Keeper:
 
     def _made(self) -> TransactionManager:
         tm = self._make()
-        store: Any = tm.store
-        assert isinstance(store, SimStore), "it is given no other here"
-        store.beat_no_more()
+        cast("SimStore", tm.store).beat_no_more()  # it is given no other here
         return tm
 
     def _rebucket(self, tm: TransactionManager, buckets: int) -> None:

@@ -13,7 +13,7 @@ import itertools
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from omidpy.admin import tables as admin
 from omidpy.admin.table_steps import TableTools
@@ -27,6 +27,7 @@ from omidpy.errors import (
 )
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.operation import FateId, Operation
+from omidpy.fate.store import Patience, brief
 from omidpy.manager import TransactionManager
 from tests.machines.simulator.exporters import Never
 from tests.machines.simulator.store import SimStore
@@ -128,14 +129,30 @@ class Records:
 
 
 class NotingFateStore(TableFateStore):
-    """Remembers which operation was to be kept last, though nobody heard whether it is."""
+    """Remembers which operation was to be kept last, though nobody heard whether it is.
+
+    And who had which in hand.
+    """
 
     asked: FateId | None = None
+
+    def __init__(self, store: Any, world: World, deed: str) -> None:
+        super().__init__(store)
+        self._world = world
+        self._deed = deed
 
     def insert(self, operation: Operation) -> bool:
         """Remember it; see `FateStore`."""
         self.asked = operation.id
+        self._world.handled(self._deed, operation.id)
         return super().insert(operation)
+
+    def write(self, old: Operation, new: Operation, patience: Patience = brief) -> Operation:
+        """Remember who has ended it; see `FateStore`."""
+        written = super().write(old, new, patience)
+        if written.is_finished:
+            self._world.handled(self._deed, written.id)
+        return written
 
 
 class Operator:
@@ -211,9 +228,7 @@ class Operator:
     def _made(self) -> TransactionManager:
         """Return a manager whose process does nothing more once it has died."""
         tm = self._make()
-        store: Any = tm.store
-        assert isinstance(store, SimStore), "it is given no other here"
-        store.beat_no_more()
+        cast("SimStore", tm.store).beat_no_more()  # it is given no other here
         return tm
 
     def _begun(self, tm: TransactionManager) -> Fate:
@@ -226,7 +241,7 @@ class Operator:
                 self._world.program.sleep(LOOK_S)
 
     def _fate(self, tm: TransactionManager) -> Fate:
-        operations = NotingFateStore(tm.store)
+        operations = NotingFateStore(tm.store, self._world, "changes of tables of {} ended by {}")
         tools = TableTools(tm.store, tm.oracle, Locks(operations))
         pools = {",".join(admin.TABLE_KINDS): 1}
         fate = Fate(tools, operations, pools, lease_s=self._lease_s, clock=self._process.clock)

@@ -299,6 +299,9 @@ DARK: Final = USUAL._replace(
 )
 """The power goes, and what was not synced with it; and all stand still before what they decide."""
 
+SELDOM: Final = (0,) * 9
+"""Nobody, in nine seeds of ten."""
+
 ROLLING: Final = ALONE._replace(
     calm_share=0.0,
     before_shares=(0.3, 0.5, 0.7),
@@ -313,6 +316,14 @@ ROLLING: Final = ALONE._replace(
     fault_cuts_s=(0.5, 3, 6),
     death_shares=(0.02, 0.05),
     post_commits=(("none",), ("sync", "none")),
+    exporters=(*SELDOM, 2),
+    keepers=(0, 1),
+    operators=(*SELDOM, 2),
+    committers=(*SELDOM, 2),
+    rescuers=(1,),
+    sharers=(*SELDOM, 1),
+    helpers=(2,),
+    retriers=(*SELDOM, 2),
 )
 """Two releases: whoever starts again is of the one, or of the other (`rolling.py`)."""
 

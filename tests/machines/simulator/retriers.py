@@ -66,6 +66,7 @@ class Orders(SingleCells):
     def tries(self, order: str, start_ts: int) -> None:
         """Note an attempt."""
         self._tried[order].add(start_ts)
+        self.world.handled("orders of {} tried again by {}", order)
 
     def told(self, order: str, commit_ts: int | None) -> None:
         """Note what somebody was told: when it was carried out."""

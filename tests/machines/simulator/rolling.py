@@ -64,6 +64,7 @@ class Sides:
     def of(self, process: Process) -> Simulation:
         """Return what starts a process that has not begun: it draws which release it is."""
         is_before = bool(self._share) and process.dice("release").random() < self._share
+        is_before &= not self._would_lose(process)
         self._release_of[_name(process)] = release = RELEASES[is_before]
         if self._share:
             kind, _, _ = process.name.partition("-")
@@ -71,6 +72,15 @@ class Sides:
             self._simulation.world.note(f"{process.name} is {release}")
         other: Simulation = self._other
         return other if is_before else self._simulation
+
+    def _would_lose(self, process: Process) -> bool:
+        """Say whether a process of the release before has a defect here that this tree mends.
+
+        0.1.0 syncs nothing of the row by which owner and helpers agree who may still write.
+        """
+        disk = self._simulation._store.disk
+        is_dark = disk.is_watched and not disk.is_in_one_log
+        return is_dark and process.name.startswith(("sharer", "helper"))
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -80,11 +90,17 @@ class Sides:
             return
         loaded = before()
         assert loaded is not None, "it was"
-        actors = loaded.actor("simulation")
+        actors, world = loaded.actor("simulation"), self._simulation.world
         with ExitStack() as stack:
-            stack.enter_context(actors.chance_of(self._simulation.world))
-            stack.enter_context(actors.without_threads())
-            stack.enter_context(actors.patched(self._other.choices()))
+            for one in (
+                actors.chance_of(world),
+                actors.without_threads(),
+                actors.exporting_without_threads(),
+                actors.objects_of(self._other.objects),
+                actors.finishing_without_threads(world, self._simulation.lease_s),
+                actors.patched(self._other.choices()),
+            ):
+                stack.enter_context(one)
             yield
 
     # -- the other view --------------------------------------------------------------------------
@@ -109,6 +125,10 @@ class Sides:
                 }
             ),
             "_events": _EventsSeen(simulation._events, border, self._writer_of),
+            # What these raise, and make, is of the release that asks; what they hold is common.
+            "objects": _as_of(actors.SharedObjects, simulation.objects),
+            "_receiver": _as_of(actors.Receiver, simulation._receiver),
+            "_adder": _as_of(actors.Adder, simulation._adder),
             "_workloads": workloads,
             "_chosen": [one for one in workloads if one.name in chosen],
         }
@@ -141,6 +161,10 @@ class Sides:
         for start_ts, release in self._shadows:
             if (writer := writers.get(start_ts)) is not None:
                 counts[f"commits of {writer} completed by {release}"] += 1
+        for (deed, _), hands in self._simulation.world.hands.items():
+            both = tuple(self._release_of.get(_name(process)) for process in hands[:2])
+            if len(both) > 1 and all(both):
+                counts[deed.format(*both)] += 1
         answering = [*dict.fromkeys(self._simulation._watch._begun.values())]
         for earlier, later in pairwise(answering):
             both = self._release_of[later], self._release_of[earlier]
@@ -177,6 +201,13 @@ class _EventsSeen:
         ours: Event = self._border.home(event)
         self._writer_of[ours.transaction] = RELEASES[1]
         self._events.append(ours)
+
+
+def _as_of(kind: Any, held: object) -> Any:
+    """Return an object of another class that holds the very same."""
+    seen = object.__new__(kind)
+    seen.__dict__ = held.__dict__
+    return seen
 
 
 def _always(value: Any) -> property:

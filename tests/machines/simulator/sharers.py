@@ -34,6 +34,8 @@ SHARERS: Final = ("sharer-a", "sharer-b")
 HELPERS: Final = ("helper-a", "helper-b", "helper-c")
 KEYS: Final = tuple(f"s{number:02}" for number in range(24))
 
+MERGED: Final = "parts of {} merged by {}"
+
 TRIES: Final = 3
 """How often a helper asks for its part where the store does not answer."""
 
@@ -227,6 +229,7 @@ class Sharer:
         for key, value in one.values.items():
             record.write(key, value)
         self._merged.update(one.values)
+        self._board.world.handled(MERGED, one.part)
         self._board.world.counts["parts merged"] += 1
         if dice.random() < 0.1:
             self._is_refused(tx, one.part, "one that was merged before")
@@ -314,5 +317,6 @@ class Helper:
                     raise
                 sleep(dice.uniform(0.1, 1.0))
         sleep(dice.choice((0.0, 0.01, 0.5)))
+        self._board.world.handled(MERGED, part)
         task.parts += [Arrived(part, values, reads)] * dice.choice((1, 1, 2))
         self._board.world.counts["parts that came"] += 1

@@ -64,9 +64,9 @@ def writes_first(self: Any, flush: Flush, batch: Mapping[str, Sequence[RowMutati
     _send(self, flush, {})
 
 
-def announces_whatever(self: Any, name: bytes, flush: Flush) -> bool:
+def announces_whatever(self: Any, name: bytes, flush: Flush, *, durable: bool = False) -> bool:
     """Announce a flush in a row that is closed."""
-    self._store.write({CONTROL_TABLE: [self._announcement(name, flush)]})
+    self._store.write({CONTROL_TABLE: [self._announcement(name, flush)]}, durable=durable)
     return True
 
 

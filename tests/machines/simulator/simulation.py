@@ -92,7 +92,14 @@ from tests.machines.simulator.plan import (
 )
 from tests.machines.simulator.retriers import RETRIERS, Orders, Retrier, sleeping
 from tests.machines.simulator.rolling import Sides
-from tests.machines.simulator.sharers import HELPERS, SHARERS, Board, Helper, Sharer
+from tests.machines.simulator.sharers import (
+    HELPERS,
+    SHARERS,
+    Board,
+    Helper,
+    ShareHabits,
+    Sharer,
+)
 from tests.machines.simulator.store import (
     CAPABILITIES,
     STORE,
@@ -428,7 +435,7 @@ class Simulation:
         if chosen.heavy is not None:
             patches += chosen.heavy.patches(Patch)
         if self._others.sharers:
-            patches += self._others.share_habits.patches(Patch)
+            patches += ShareHabits.patches(self._others.share_habits, Patch)
         if self._others.retriers:
             patches += sleeping(self.world, Patch)
         habits = self._others.commit_habits
@@ -578,26 +585,27 @@ class Simulation:
             return
         dice = process.dice("work")
         other: Working
+        side = self if name in STRANGERS else self.sides.of(process)
         if name in COMPACTORS:
-            other = self.sides.of(process)._compactor(process)
+            other = side._compactor(process)
         elif name in EXPORTERS:
-            other = self._exporter(process)
+            other = side._exporter(process)
         elif name in KEEPERS:
-            other = self._keeper(process)
+            other = side._keeper(process)
         elif name in SHARERS:
-            other = self._sharer(process)
+            other = side._sharer(process)
         elif name in STRANGERS:
-            other = self._stranger(process)
+            other = side._stranger(process)
         elif name in RETRIERS:
-            other = self._retrier(process)
+            other = side._retrier(process)
         elif name in HELPERS:
-            other = self._helper(process)
+            other = side._helper(process)
         elif name in COMMITTERS:
-            other = self._committing(process)
+            other = side._committing(process)
         elif name in RESCUERS:
-            other = self._rescuer(process, self._objects_of(process))
+            other = side._rescuer(process, side._objects_of(process))
         else:
-            other = self._operator(process)
+            other = side._operator(process)
         self._workers[name] = process
         self._programs[name] = process.start(lambda: other.work(dice, until_s))
 
@@ -984,7 +992,9 @@ class Simulation:
         compactor = self._compactor(process)
 
         def tidy() -> None:
-            compactor.compact(Options(grace_s=0.0, retention_s=FOR_EVER_S))
+            # What came late behind a claim is found by who reads everything.
+            everything = Options(grace_s=0.0, retention_s=FOR_EVER_S, should_collect=True)
+            compactor.compact(everything)
             for one in compactor.check():
                 self._watch.found(one)
 

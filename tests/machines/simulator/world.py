@@ -19,7 +19,7 @@ import heapq
 import random
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Final
 
@@ -186,6 +186,8 @@ class World:
         """Released by a program that hands the turn back."""
         self.turn.acquire()
         self.counts: Counter[str] = Counter()
+        self.hands: dict[tuple[str, Hashable], list[Process]] = {}
+        """Through whose hands things have gone, by what was done with them (`handled`)."""
         self.last_events: deque[str] = deque(maxlen=LAST_EVENTS)
         self.story: list[str] | None = None
         """Everything that was noted, if somebody wants to know."""
@@ -222,6 +224,16 @@ class World:
 
     def _at_time(self, at_s: float, process: Process | None, act: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (at_s, next(self._numbers), process, act))
+
+    def handled(self, deed: str, thing: Hashable, by: Process | None = None) -> None:
+        """Note that a process has had something in hand: the one that runs, if none is named.
+
+        Args:
+            deed: What is done with such things by the next one, `entries of {} delivered by {}`.
+            thing: Which.
+            by: Who.
+        """
+        self.hands.setdefault((deed, thing), []).append(by or self.program.process)
 
     def note(self, what: str) -> None:
         """Keep what happened, and let the hash of the run depend on it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -14,7 +14,7 @@ from omidpy.errors import (
     TransactionAborted,
     TransactionClosed,
 )
-from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables
 from omidpy.facts.registration import (
     Flush,
     PartsRow,
@@ -25,7 +25,16 @@ from omidpy.facts.registration import (
     parts_row,
 )
 from omidpy.manager import TransactionManager
-from omidpy.model import Aborted, Committed, Forgotten, Timestamp
+from omidpy.model import (
+    Aborted,
+    Column,
+    Committed,
+    FamilySchema,
+    Forgotten,
+    TableSchema,
+    Timestamp,
+)
+from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, Point, on
 from omidpy.tx.transaction import Transaction
@@ -51,6 +60,50 @@ START = Timestamp(100)
 def client(request: pytest.FixtureRequest) -> Client:
     """Return the owner's manager."""
     return Client(FaultyStore(request.param()))
+
+
+class Synced(LikeThrift2):
+    """Remembers which changes were to be durable."""
+
+    def __init__(self) -> None:
+        """Remember none."""
+        super().__init__()
+        self.calls: list[tuple[str, bool]] = []
+
+    def write(self, batch: Mapping[str, Sequence[RowMutation]], *, durable: bool = False) -> None:
+        """See `Store`."""
+        self.calls += [(table, durable) for table in batch]
+        super().write(batch, durable=durable)
+
+    def check_and_mutate(
+        self,
+        table: str,
+        row: bytes,
+        column: Column,
+        expected: bytes | None,
+        mutation: RowMutation,
+        *,
+        durable: bool = False,
+    ) -> bool:
+        """See `Store`."""
+        self.calls.append((table, durable))
+        return super().check_and_mutate(table, row, column, expected, mutation, durable=durable)
+
+
+def test_what_forbids_a_flush_and_what_tells_of_it_outlive_the_power() -> None:
+    """Cells and commit are in other logs: the row may not be open again where these are there."""
+    store = Synced()
+    create_system_tables(store)
+    store.create_table(TableSchema(TABLE, (FamilySchema(b"cf"),)))
+    owner, worker = PartsRow(store, START), WorkerRow(store, START, "a")
+    owner.open()
+    store.calls.clear()
+    cells = RowMutation(b"r", puts=(Put(b"cf", b"q", 101, b"v"),))
+    worker.send(Flush(101, None, [Stretch(TABLE, [b"cf"], b"r", b"r")]), {TABLE: [cells]})
+    assert store.calls == [(CONTROL_TABLE, True), (TABLE, False), (CONTROL_TABLE, False)]
+    store.calls.clear()
+    owner.close()
+    assert store.calls == [(CONTROL_TABLE, True)]
 
 
 def faulty(client: Client) -> FaultyStore:
