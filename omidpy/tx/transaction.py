@@ -26,7 +26,6 @@ from omidpy.base.callers.alone import Alone
 from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.runners import Runner
 from omidpy.base.cells import table_id, transaction_id
-from omidpy.base.collector import paused_collector
 from omidpy.base.reach import reached
 from omidpy.base.tables import KEYS_TABLE, OWN_TABLE_PREFIX
 from omidpy.commit.decision import decide
@@ -736,7 +735,7 @@ class Transaction(Alone):
                 self.start_ts,
                 cell_ids=cell_ids,
                 table_ids={table_id(name) for name in self._buffer.tables()},
-                witnesses=self._buffer.witnesses(),
+                find_witnesses=self._buffer.witnesses,
                 cells=self._cells,
                 has_key=self.has_key,
             )
@@ -806,9 +805,8 @@ class Transaction(Alone):
         # and the oracle nothing may fail.
         layouts = self._layouts
         found: set[CellId] = set()
-        with paused_collector():
-            for table, names in groupby(self._buffer.checked_names(), itemgetter(0)):
-                found |= layouts[table].conflict_ids(names)
+        for table, names in groupby(self._buffer.checked_names(), itemgetter(0)):
+            found |= layouts[table].conflict_ids(names)
         return found or {transaction_id(self.start_ts)}
 
     def _conflict_id(self, name: CellName) -> CellId:
