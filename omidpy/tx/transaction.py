@@ -895,8 +895,12 @@ class Transaction(Alone):
 
         Every use of the transaction comes through here, and so does the warning about its age.
         """
-        if self.is_running:
-            self._warn_if_old()
+        session = self._session
+        # `is_running`, without a call: each put and each get comes by here.
+        if self.status is TransactionStatus.RUNNING and self._generation == session.generation:
+            now_s = session.clock.monotonic_s()
+            if now_s >= self._warn_at_s:
+                self._warn_of_age(now_s)
             return
         if self.is_inherited:
             raise TransactionClosed(
@@ -914,12 +918,11 @@ class Transaction(Alone):
             raise UsageError(f"transaction {self.start_ts} is read-only; use tm.begin() to write")
         self._buffer.check_scope()
 
-    def _warn_if_old(self) -> None:
+    def _warn_of_age(self, now_s: float) -> None:
         """Say once that the oracle will soon refuse to commit this transaction."""
-        now_s = self._session.clock.monotonic_s()
-        if now_s < self._warn_at_s or self.is_read_only:
-            return
         self._warn_at_s = inf
+        if self.is_read_only:
+            return
         log.warning(
             "transaction %d has been running for %.0f s, more than half of the %.0f s after which "
             "the oracle aborts it; make it shorter, begin it with hold_s=SECONDS, or give the "

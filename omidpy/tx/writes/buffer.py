@@ -212,6 +212,12 @@ class WriteBuffer:
         return not self._sent and not any(layer.tables for layer in self._layers)
 
     @property
+    def is_clear(self) -> bool:
+        """Whether nothing is buffered now, whatever was sent."""
+        layers = self._layers
+        return len(layers) == 1 and not layers[0].tables
+
+    @property
     def size_bytes(self) -> int:
         """About how much memory the buffered cells take."""
         layers = self._layers
