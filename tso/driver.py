@@ -276,13 +276,14 @@ class Driver:
 
     def _arrivals(self, timeout_s: float) -> list[Waiter | _Chore]:
         """Return what has come, waiting for the first."""
-        arrived: list[Waiter | _Chore] = []
+        inbox = self._inbox
         try:
-            arrived.append(self._inbox.get(timeout=max(0.0, timeout_s)))
-            while True:
-                arrived.append(self._inbox.get_nowait())
+            arrived = [inbox.get(timeout=max(0.0, timeout_s))]
         except Empty:
-            return arrived
+            return []
+        while not inbox.empty():  # of which this thread alone takes, until the end
+            arrived.append(inbox.get_nowait())
+        return arrived
 
     def _take(self, arrived: Sequence[Waiter | _Chore]) -> None:
         asked: list[tuple[Waiter, Question]] = []

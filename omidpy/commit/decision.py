@@ -7,7 +7,7 @@ evidence (`outcome.py`); what cannot be settled is raised as unknown, never take
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, cast
 
 from omidpy.base.reach import reached
@@ -54,7 +54,7 @@ def decide(
     *,
     cell_ids: Collection[CellId],
     table_ids: Collection[TableId],
-    witnesses: Sequence[TableCell],
+    find_witnesses: Callable[[], Sequence[TableCell]],
     cells: TableCells | None = None,
     has_key: bool = False,
 ) -> CommitVerdict:
@@ -66,7 +66,7 @@ def decide(
         start_ts: The transaction.
         cell_ids: What the oracle checks.
         table_ids: What fences are checked against.
-        witnesses: A cell that it wrote of each table.
+        find_witnesses: Returns a cell that it wrote of each table; called where no answer came.
         cells: All that it wrote, for an oracle that writes them; None: they are in the store.
         has_key: It has an idempotency key, so that it may be run again whatever became of it.
 
@@ -90,6 +90,7 @@ def decide(
                 f"transaction {start_ts} was not committed: {error}", retryable=error.retryable
             ) from error
         log.warning("no answer to the commit of %d, finding out: %s", start_ts, error)
+        witnesses = find_witnesses()
         outcome = _settle(outcomes, start_ts, cell_ids, table_ids, witnesses)
         if isinstance(outcome, Committed) and outcome.commit_ts is not None:
             reached("commit.found_committed", "I8")

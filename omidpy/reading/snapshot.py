@@ -534,9 +534,12 @@ def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] |
     """Return what must be read to see `columns`: their shadow cells, and the family's markers."""
     if columns is None:
         return None
+    for _, qualifier in columns:
+        if qualifier is not None:
+            break
+    else:
+        return list(columns)  # families alone, the rule: all of theirs is read
     whole = {family for family, qualifier in columns if qualifier is None}
-    if len(whole) == len(columns):
-        return list(columns)
     wanted: dict[ColumnSpec, None] = {(family, None): None for family in whole}
     for family, qualifier in columns:
         if qualifier is None or family in whole:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from operator import eq
+from operator import eq, itemgetter
 from typing import Final, TypeAlias
 
 from omidpy.errors import NoSuchFamily, UsageError
@@ -194,7 +194,8 @@ def selection(
     if columns is None:
         return None
     for family, qualifier in columns:
-        check_family(table, family, families)
+        if family not in families:
+            check_family(table, family, families)
         if qualifier is not None and not isinstance(qualifier, bytes):
             raise TypeError(f"qualifier {qualifier!r} is {type(qualifier).__name__}; use bytes")
     whole = {family for family, qualifier in columns if qualifier is None}
@@ -231,10 +232,13 @@ def check_page_rows(page_rows: int) -> None:
         raise UsageError(f"page_rows is {page_rows}; use 1 or more")
 
 
+_QUALIFIER_OF: Final = itemgetter(2)
+
+
 def newest(cells: Iterable[Cell], max_versions: int) -> list[Cell]:
     """Keep the first `max_versions` versions of each column of cells in HBase's order."""
     cells = list(cells)
-    qualifiers = [cell[2] for cell in cells]
+    qualifiers = list(map(_QUALIFIER_OF, cells))
     if not any(map(eq, qualifiers, qualifiers[max_versions:])):
         return cells  # no column can have more, which is the rule
     kept: list[Cell] = []

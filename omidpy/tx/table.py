@@ -127,7 +127,8 @@ class TransactionalTable(Counters, Frames):
         Cost: 1 get, see `Snapshot.read`.
         """
         refuse("timestamp", timestamp)
-        specs = self._column_specs(columns)
+        # Of all columns it is `_read` that looks whether the transaction runs.
+        specs = self._all_columns if columns is None else self._column_specs(columns)
         return self._read((check_row(row),), specs, include_timestamp=include_timestamp)[0]
 
     def rows(
@@ -381,6 +382,8 @@ class TransactionalTable(Counters, Frames):
         self._host.check_open()
         shaped = _with_timestamps if include_timestamp else _values
         found = self._snapshot.read(self.name, keys, specs)
+        if self._buffer.is_clear:
+            return [shaped(seen) for seen in found]
         return [
             shaped(self._overlaid(key, seen, self._buffer.row(self.name, key), specs))
             for key, seen in zip(keys, found, strict=True)

@@ -26,7 +26,6 @@ from omidpy.base.callers.alone import Alone
 from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.runners import Runner
 from omidpy.base.cells import table_id, transaction_id
-from omidpy.base.collector import paused_collector
 from omidpy.base.reach import reached
 from omidpy.base.tables import KEYS_TABLE, OWN_TABLE_PREFIX
 from omidpy.commit.decision import decide
@@ -736,7 +735,7 @@ class Transaction(Alone):
                 self.start_ts,
                 cell_ids=cell_ids,
                 table_ids={table_id(name) for name in self._buffer.tables()},
-                witnesses=self._buffer.witnesses(),
+                find_witnesses=self._buffer.witnesses,
                 cells=self._cells,
                 has_key=self.has_key,
             )
@@ -806,9 +805,8 @@ class Transaction(Alone):
         # and the oracle nothing may fail.
         layouts = self._layouts
         found: set[CellId] = set()
-        with paused_collector():
-            for table, names in groupby(self._buffer.checked_names(), itemgetter(0)):
-                found |= layouts[table].conflict_ids(names)
+        for table, names in groupby(self._buffer.checked_names(), itemgetter(0)):
+            found |= layouts[table].conflict_ids(names)
         return found or {transaction_id(self.start_ts)}
 
     def _conflict_id(self, name: CellName) -> CellId:
@@ -897,8 +895,12 @@ class Transaction(Alone):
 
         Every use of the transaction comes through here, and so does the warning about its age.
         """
-        if self.is_running:
-            self._warn_if_old()
+        session = self._session
+        # `is_running`, without a call: each put and each get comes by here.
+        if self.status is TransactionStatus.RUNNING and self._generation == session.generation:
+            now_s = session.clock.monotonic_s()
+            if now_s >= self._warn_at_s:
+                self._warn_of_age(now_s)
             return
         if self.is_inherited:
             raise TransactionClosed(
@@ -916,12 +918,11 @@ class Transaction(Alone):
             raise UsageError(f"transaction {self.start_ts} is read-only; use tm.begin() to write")
         self._buffer.check_scope()
 
-    def _warn_if_old(self) -> None:
+    def _warn_of_age(self, now_s: float) -> None:
         """Say once that the oracle will soon refuse to commit this transaction."""
-        now_s = self._session.clock.monotonic_s()
-        if now_s < self._warn_at_s or self.is_read_only:
-            return
         self._warn_at_s = inf
+        if self.is_read_only:
+            return
         log.warning(
             "transaction %d has been running for %.0f s, more than half of the %.0f s after which "
             "the oracle aborts it; make it shorter, begin it with hold_s=SECONDS, or give the "

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from omidpy.base.commit_facts import CommitEntry
@@ -164,7 +165,7 @@ class Commits(Sequence[tuple[int, int]]):
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
         """Begin with some pairs."""
-        self.numbers = array("q", (number for pair in pairs for number in pair))
+        self.numbers = array("q", chain.from_iterable(pairs))
         """The same, one behind the other; whether there are any costs least to ask of these."""
 
     def add(self, start_ts: int, commit_ts: int) -> None:

@@ -37,9 +37,10 @@ Java's coprocessor drops versions by it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from types import TracebackType
 from typing import Final, Protocol
 
 from omidpy.base.cells import (
@@ -263,7 +264,7 @@ class StorePersistence:
             assert not batch.groups, "only a store with guarded batches is given cells"
             self._lease.renew_if_due(before_check=needs_check(batch))
             refused = self._write_plain(batch, entries)
-        with _behind_a_write():
+        with _BEHIND_A_WRITE:
             return self._read_behind(batch, refused, entries)
 
     def _read_behind(
@@ -323,7 +324,7 @@ class StorePersistence:
         if applied is None:
             reached("oracle.guard_refused", "I1")
             raise self._lease.lost()
-        with _behind_a_write():
+        with _BEHIND_A_WRITE:
             return self._check_guarded(batch, entries, applied)
 
     def _check_guarded(
@@ -378,7 +379,7 @@ class StorePersistence:
         Returns:
             The commits that an invalidation forbade.
         """
-        with _behind_a_write():  # which of them was the first to write does not count here
+        with _BEHIND_A_WRITE:  # which of them was the first to write does not count here
             return self._write_one_by_one(batch, entries)
 
     def _write_one_by_one(
@@ -540,17 +541,25 @@ class StorePersistence:
             )
 
 
-@contextmanager
-def _behind_a_write() -> Iterator[None]:
-    """Let no failure say that nothing was written, where something was, or may have been.
+class _BehindAWrite:
+    """Lets no failure say that nothing was written, where something was, or may have been.
 
     A caller would take it for an abort that is certain, and the commit is in the store (I9).
     """
-    try:
-        yield
-    except StorageError as error:
-        error.wrote_nothing = False
-        raise
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(exc, StorageError):
+            exc.wrote_nothing = False
+
+
+_BEHIND_A_WRITE: Final = _BehindAWrite()
 
 
 class NoPersistence:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -34,15 +34,15 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
-    _elapsed_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
     def wall_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000
 
-    def monotonic_s(self) -> float:
-        """Return seconds since boot, suspends included where the kernel tells."""
-        return time.clock_gettime(self._elapsed_clock)
+    # In C: a get reads it two times, a commit a dozen.
+    monotonic_s = staticmethod(
+        partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    )
+    """Return seconds since boot, suspends included where the kernel tells."""
 
     @property
     def boot(self) -> str:

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from omidpy.base.cells import cell_id, cell_ids, row_id
+from omidpy.base.cells import cell_id, cell_ids, check_qualifier, row_id
+from omidpy.base.words.arguments import parse_column
 from omidpy.errors import NoSuchFamily
 from omidpy.model import CellId, CellName
+
+MAX_KNOWN_COLUMNS: Final = 1024
+"""Columns that a layout remembers: some tables have a column for each thing that they know."""
+
+MAX_KNOWN_BYTES: Final = 64
+"""How long those are at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,21 @@ class TableLayout:
     before a write."""
     incarnation: str = field(default="", compare=False)
     """Which one of its name it is; empty where that was not said."""
+    columns: dict[bytes, tuple[bytes, bytes]] = field(default_factory=dict, compare=False)
+    """Family and qualifier of columns that were found to be writable; see `writable_column`."""
+
+    def writable_column(self, column: bytes) -> tuple[bytes, bytes]:
+        """Return family and qualifier of a column, `b"family:qualifier"`, that may be written.
+
+        Raises:
+            UsageError, NoSuchFamily, TypeError: it may not.
+        """
+        family, qualifier = parse_column(column)
+        self.check_family(family)
+        check_qualifier(qualifier)
+        if len(self.columns) < MAX_KNOWN_COLUMNS and len(column) <= MAX_KNOWN_BYTES:
+            self.columns[column] = (family, qualifier)
+        return family, qualifier
 
     def conflict_id(self, row: bytes, family: bytes, qualifier: bytes) -> CellId:
         """Return what the oracle compares for a write to this cell."""

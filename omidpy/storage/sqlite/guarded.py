@@ -101,7 +101,7 @@ def apply_guarded(
             apply_effects(connection, cells, effects)
         pending.clear()
 
-    for one in prepared:
+    for place, one in enumerate(prepared, 1):
         if isinstance(one, PreparedEntries):
             send()
             applied += _apply_entries(connection, one)
@@ -128,7 +128,8 @@ def apply_guarded(
             if holds:
                 send()
                 has_new |= _put_group(connection, one)
-                changed_rows.update(_rows_of(one))
+                if place < len(prepared):  # to a group that is the last nothing comes
+                    changed_rows.update(_rows_of(one))
         elif holds:
             pending.setdefault(one.cells, {}).update(one.effects)
             changed_rows.add((one.cells, one.row))
@@ -163,6 +164,8 @@ def _found_before(
     connection: sqlite3.Connection, prepared: Sequence[AnyPrepared]
 ) -> dict[tuple[str, Column], set[bytes]]:
     """Return, of each column that many checks want absent, the rows among theirs that have it."""
+    if len(prepared) < MIN_ROWS_AT_ONCE:
+        return {}
     wanted: defaultdict[tuple[str, Column], list[bytes]] = defaultdict(list)
     for one in prepared:
         check = one.check if isinstance(one, Prepared | PreparedGroup) else None

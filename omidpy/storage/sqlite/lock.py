@@ -123,17 +123,21 @@ class FairLock:
 
     def _leave(self, place: _Place) -> None:
         self._remove(place)
+        if not self._line:
+            return
         try:
             called = self._line[0].called
-        except IndexError:
+        except IndexError:  # the other one has just left
             return
         if called is not None:
             # Should an interrupt come before this line, the next one looks again after `_LOOK_S`.
             called.put(None)
 
     def _remove(self, place: _Place) -> None:
-        with contextlib.suppress(ValueError):  # two who wait may find the same one gone
+        try:  # noqa: SIM105 - each write comes by here
             self._line.remove(place)
+        except ValueError:
+            pass  # two who wait may find the same one gone
 
     # -- fork --------------------------------------------------------------------------------------
 
@@ -481,9 +485,10 @@ def open_lock_file(path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
 
 
 def _write_note(file: int | FileIO, purpose: str) -> None:
-    # The note serves messages alone: a full disk must not turn it into a failure.
-    with contextlib.suppress(OSError):
+    try:  # noqa: SIM105 - each write comes by here
         os.pwrite(file if isinstance(file, int) else file.fileno(), _note(os.getpid(), purpose), 0)
+    except OSError:
+        pass  # The note serves messages alone: a full disk must not turn it into a failure.
 
 
 @lru_cache(maxsize=16)

@@ -126,13 +126,26 @@ class WriteBuffer:
 
         A cell is free of conflicts only if every write of it was asked to be.
         """
+        self.put_cells(table, row, ((family, qualifier, value),), conflict_free=conflict_free)
+
+    def put_cells(
+        self,
+        table: str,
+        row: bytes,
+        cells: Collection[tuple[bytes, bytes, bytes]],
+        *,
+        conflict_free: bool = False,
+    ) -> None:
+        """Buffer values, or tombstones, of a row: families, qualifiers and values; as `put`."""
         if conflict_free or self._conflict_free:
-            name = CellName(table, row, family, qualifier)
-            if not conflict_free:
-                self._conflict_free.discard(name)
-            elif not self._is_written(name):
-                self._conflict_free.add(name)
-        self._layers[-1].put(table, row, family, qualifier, value)
+            for family, qualifier, _ in cells:
+                name = CellName(table, row, family, qualifier)
+                if not conflict_free:
+                    self._conflict_free.discard(name)
+                elif not self._is_written(name):
+                    self._conflict_free.add(name)
+        if cells:
+            self._layers[-1].put_cells(table, row, cells)
 
     def put_rows(
         self,
@@ -197,6 +210,12 @@ class WriteBuffer:
     def is_empty(self) -> bool:
         """Whether the transaction has written nothing at all."""
         return not self._sent and not any(layer.tables for layer in self._layers)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing is buffered now, whatever was sent."""
+        layers = self._layers
+        return len(layers) == 1 and not layers[0].tables
 
     @property
     def size_bytes(self) -> int:
@@ -285,7 +304,8 @@ class WriteBuffer:
         self._past_put_count += top.put_count
         below = self._layers[-1]
         for name, value in top.cells():
-            below.put(*name, value)
+            table, row, family, qualifier = name
+            below.put_cells(table, row, ((family, qualifier, value),))
         below.sent.extend(top.sent)
         if self.has_savepoint:
             below.merges.extend(top.merges)
@@ -432,14 +452,13 @@ class WriteBuffer:
             self._take_checkpoint()
         version = self._start_ts + self._checkpoint
         found: dict[str, list[CellRecord]] = {}
-        for name, value in layer.cells():
-            table, row, family, qualifier = name
-            self._sent[name] = {version: value}
-            record = (row, family, qualifier, version, value)
-            if table in found:
-                found[table].append(record)
-            else:
-                found[table] = [record]
+        sent = self._sent
+        for table, rows in layer.tables.items():
+            records = found[table] = []
+            for row, columns in rows.by_key.items():
+                for (family, qualifier), value in columns.items():
+                    sent[_new(CellName, (table, row, family, qualifier))] = {version: value}
+                    records.append((row, family, qualifier, version, value))
         layer.clear()
         return found
 
@@ -551,7 +570,8 @@ class WriteBuffer:
 
     def checked_names(self) -> list[CellName]:
         """Return every cell that was sent and is checked for conflicts, once."""
-        return [name for name in self._sent if name not in self._conflict_free]
+        free = self._conflict_free
+        return [name for name in self._sent if name not in free] if free else list(self._sent)
 
     def names_to_check(self, *, with_savepoints: bool) -> Iterator[CellName]:
         """Yield every cell that is checked for conflicts, sent or not, some of them twice.

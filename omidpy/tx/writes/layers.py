@@ -6,7 +6,7 @@ Lacks versions, and values that were sent: those are the buffer's, in `buffer.py
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from omidpy.model import CellName, KeyRange
@@ -95,21 +95,26 @@ class Layer:
         self.put_count = 0
         self.flaw: str | None = None
 
-    def put(self, table: str, row: bytes, family: bytes, qualifier: bytes, value: bytes) -> None:
-        """Buffer a value, or a tombstone."""
+    def put_cells(
+        self, table: str, row: bytes, cells: Iterable[tuple[bytes, bytes, bytes]]
+    ) -> None:
+        """Buffer values, or tombstones, of a row: families, qualifiers and values; at least one."""
         rows = self.tables.get(table)
         if rows is None:
             rows = self.tables[table] = Rows()
         columns = rows.columns(row)
-        column = (family, qualifier)
-        old = columns.get(column)
-        if old is None:
-            self.put_count += 1
-            self.size_bytes += len(row) + len(family) + len(qualifier) + _CELL_OVERHEAD_BYTES
-        else:
-            self.size_bytes -= len(old)
-        self.size_bytes += len(value)
-        columns[column] = value
+        count = size_bytes = 0
+        for family, qualifier, value in cells:
+            column = (family, qualifier)
+            old = columns.get(column)
+            if old is None:
+                count += 1
+                size_bytes += len(family) + len(qualifier) + len(value)
+            else:
+                size_bytes += len(value) - len(old)
+            columns[column] = value
+        self.put_count += count
+        self.size_bytes += size_bytes + count * (len(row) + _CELL_OVERHEAD_BYTES)
 
     def put_rows(
         self,

@@ -25,7 +25,6 @@ from omidpy.base.words.arguments import (
     check_bytes,
     check_row,
     check_value_size,
-    parse_column,
     parse_columns,
 )
 from omidpy.errors import UsageError
@@ -168,15 +167,19 @@ class TableWrites:
         check_row(row)
         if type(data) is not dict and not isinstance(data, Mapping):
             raise TypeError(f"data must be a dict of columns and values, not {data!r:.80}")
+        known = self._layout.columns
         cells = []
         for column, value in data.items():
-            family, qualifier = parse_column(column)
-            self._layout.check_family(family)
-            if type(value) is not bytes:
+            # What is ordinary is seen without a call: programs put millions of cells.
+            name = known.get(column) if type(column) is bytes else None
+            if name is None:
+                name = self._layout.writable_column(column)
+            is_ordinary = type(value) is bytes and 0 < len(value) <= MAX_VALUE_BYTES
+            if not is_ordinary or value == LEGACY_TOMBSTONE:
                 check_bytes(f"the value of column {column!r}", value)
-            check_writable(qualifier, value)
-            check_value_size(column, value)
-            cells.append((family, qualifier, value))
+                check_writable(name[1], value)
+                check_value_size(column, value)
+            cells.append((*name, value))
         if type(data) is not dict:
             self._host.check_writable()  # a mapping of others may have ended the transaction
         return cells
@@ -310,9 +313,7 @@ class TableWrites:
         self.spoil(f"writing to table {self.name!r} was interrupted by {type(error).__name__}")
 
     def _put(self, row: bytes, cells: CheckedCells) -> None:
-        put, name, conflict_free = self._buffer.put, self.name, self._is_conflict_free
-        for family, qualifier, value in cells:
-            put(name, row, family, qualifier, value, conflict_free=conflict_free)
+        self._buffer.put_cells(self.name, row, cells, conflict_free=self._is_conflict_free)
 
     def _delete(self, delete: CheckedDelete, found: SeenRow | None) -> None:
         doomed: set[tuple[bytes, bytes]] = set()

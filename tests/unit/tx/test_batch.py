@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
-from omidpy.tx.writes.buffer import WriteBuffer
+from omidpy.tx.writes.layers import Layer
 from tests.machines.clients import TABLE, Client
 
 Use = Callable[[Any], object]
@@ -195,17 +195,21 @@ def test_what_an_interrupt_cut_in_half_is_not_committed(
     with client.tm.begin() as tx:
         tx.table(TABLE).put(b"old", {b"cf:a": b"1", b"cf:b": b"2"})
     tx = client.tm.begin()
-    put = WriteBuffer.put
+    put_cells = Layer.put_cells
     count = 0
 
-    def interrupted(*args: Any, **kwargs: Any) -> None:
+    def cut_short(cells: Iterable[tuple[bytes, bytes, bytes]]) -> Iterator[Any]:
         nonlocal count
-        count += 1
-        if count == 2:
-            raise KeyboardInterrupt
-        put(*args, **kwargs)
+        for cell in cells:
+            count += 1
+            if count == 2:
+                raise KeyboardInterrupt
+            yield cell
 
-    monkeypatch.setattr(WriteBuffer, "put", interrupted)
+    def interrupted(layer: Layer, table: str, row: bytes, cells: Any) -> None:
+        put_cells(layer, table, row, cut_short(cells))
+
+    monkeypatch.setattr(Layer, "put_cells", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write(tx.table(TABLE))
     with pytest.raises(TransactionAborted, match="'t' was interrupted by KeyboardInterrupt"):

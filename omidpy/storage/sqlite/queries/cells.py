@@ -90,7 +90,7 @@ def read_row(
 ) -> Row:
     """Read one row; `specs` are disjoint and in order, so their cells come in order too."""
     if specs is None:
-        return _newest(row_found(connection, Search(cells, bounds, (row,))), bounds)
+        return _newest(row_found(connection, cells, (row,), bounds), bounds)
     result: Row = []
     for named, some in groupby(specs, _is_named):
         if named:
@@ -100,7 +100,7 @@ def read_row(
                 result += map(to_cell, columns_found(connection, cells, row, part, bounds))
             continue
         for family, _ in some:
-            found = row_found(connection, Search(cells, bounds, (row, family)))
+            found = row_found(connection, cells, (row, family), bounds)
             result += _newest(found, bounds)
     return result
 

@@ -216,11 +216,12 @@ def _newest_text(cells: str, kind: _Kind, *, is_paired: bool, is_single: bool) -
 # -- a row -----------------------------------------------------------------------------------------
 
 
-def row_found(connection: sqlite3.Connection, search: Search) -> list[Fields]:
+def row_found(
+    connection: sqlite3.Connection, cells: str, prefix: tuple[bytes, ...], bounds: Bounds
+) -> list[Fields]:
     """Read a row or a family of it: at least `max_versions` of each column, in order."""
-    low, high, count = search.bounds
-    text = _row_text(search.cells, len(search.prefix))
-    cursor = connection.execute(text, (low, high, *search.prefix))
+    low, high, count = bounds
+    cursor = connection.execute(_row_text(cells, len(prefix)), (low, high, *prefix))
     if count is None:
         return cursor.fetchall()
     size = 2 * FIRST_CELLS  # to begin again costs as much as so many cells
@@ -235,7 +236,8 @@ def row_found(connection: sqlite3.Connection, search: Search) -> list[Fields]:
             found += part
             if len(part) < size:
                 return found
-    row, family = search.prefix[0], search.prefix[1] if len(search.prefix) > 1 else b""
+    row, family = prefix[0], prefix[1] if len(prefix) > 1 else b""
+    search = Search(cells, bounds, prefix)
     return connection.execute(*search.newest((row, family, b""))).fetchall()
 
 

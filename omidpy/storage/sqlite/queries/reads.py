@@ -77,11 +77,17 @@ class SqliteReads:
             cells, families = self._physical(table)
             specs = rules.selection(table, columns, families)
 
+            if len(rows) == 1 and takes_one_statement(specs):
+                (row,) = rows
+                return [
+                    self._file.read(
+                        lambda connection: read_row(connection, cells, row, specs, bounds)
+                    )
+                ]
+
             def read(connection: sqlite3.Connection) -> list[Row]:
                 return [read_row(connection, cells, row, specs, bounds) for row in rows]
 
-            if len(rows) == 1 and takes_one_statement(specs):
-                return self._file.read(read)
             return self._file.read(partial(in_one_view, read))
 
         return self._afresh(call)
