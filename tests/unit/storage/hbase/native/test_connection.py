@@ -295,10 +295,12 @@ def test_one_who_has_sent_for_long_hands_over_at_once(
         began_s = time.monotonic()
         connection._reads_s = began_s
         first = connection.send("M", b"first", until_s=until())
+        while len(server.calls) < 3:
+            assert time.monotonic() - began_s < connections.LOOK_S / 2
+            time.sleep(0.001)
         assert connection.wait(reading, until_s=until()).body == b"reading"
         assert connection.wait(first, until_s=until()).body == b"first"
         assert later[0].result(LIMIT_S).body == b"later"
-        assert time.monotonic() - began_s < connections.LOOK_S / 2
     connection.close()
 
 
