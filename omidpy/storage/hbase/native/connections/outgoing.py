@@ -65,7 +65,8 @@ class Outgoing:
         if seal is not None:
             data = seal(data)
             ends = tuple([(number, len(data)) for number, _ in ends])
-        self._piece = piece = (data, [], ends)
+        piece: Piece = (data, [], ends)
+        self._piece = piece
         return piece
 
     def leave(self, piece: Piece) -> None:
