@@ -4,7 +4,9 @@ Calls are told apart by their ids, and answered in any order: **the server execu
 connection at the same time**.  Who needs an order waits for an answer, or puts both into one Multi.
 
 There is no thread of its own.  One of the threads that wait reads for all, until its own answer has
-come; then another one does.  So a lone caller pays for no switch of threads.
+come; then another one does.  So a lone caller pays for no switch of threads.  Likewise one of those
+that have something to send sends for all, in one system call what came while he was in the one
+before (`outgoing.py`).
 
 What is kept here:
 
@@ -26,6 +28,7 @@ import itertools
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +39,7 @@ from typing import Final
 from omidpy.base.within import within
 from omidpy.errors import RemoteProtocolError
 from omidpy.storage.hbase.native.connections.opening import objection, open_conversation
+from omidpy.storage.hbase.native.connections.outgoing import Outgoing
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
     Disagreed,
@@ -59,6 +63,12 @@ MOST_RECEIVE_BYTES: Final = 1024 * 1024
 
 LOOK_S: Final = 1.0
 """How often one who waits for another thread to read looks by himself."""
+_LONGEST_READ_S: Final = 1
+"""How long the system call waits that reads, unless it is to be shorter."""
+MOST_TURNS: Final = 4
+"""Pieces that a thread sends, those of others among them, before another one goes on."""
+_LONGEST_READ: Final = struct.pack("ll", _LONGEST_READ_S, 0)
+_WITHOUT_WAITING: Final = (socket.MSG_DONTWAIT,)
 _TORN: Final = "a call was given up while its answer was being decrypted"
 DOUBT_S: Final = 5.0
 """After how long without a byte from the server its caller is asked whether it is still right."""
@@ -68,7 +78,7 @@ _MAX_ID: Final = 2**31 - 1
 class Waiting:
     """A call in flight, and its answer when that has come."""
 
-    __slots__ = ("answer", "id", "is_awaited", "method", "sent", "sent_s", "wake")
+    __slots__ = ("answer", "id", "is_awaited", "method", "sent_s", "wake")
 
     def __init__(self, call_id: int, method: str) -> None:
         """Begin without an answer."""
@@ -78,9 +88,7 @@ class Waiting:
         self.wake: SimpleQueue[None] = SimpleQueue()
         self.is_awaited = False
         """Whether a thread waits for it now, and so may be asked to read."""
-        self.sent: list[int] = []
-        """How many bytes each system call has taken; written by C code alone."""
-        self.sent_s = 0.0
+        self.sent_s = time.monotonic()
 
 
 class Connection:
@@ -106,7 +114,9 @@ class Connection:
             objection: Finds out why a server says nothing, where it never has on this connection.
             secured: What secures the connection, in a few words.
         """
-        connected.setblocking(False)
+        # Who reads waits in the one system call that reads; no other call on it waits.
+        connected.setblocking(True)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LONGEST_READ)
         self._socket = connected
         self.where = where
         self.secured = secured
@@ -122,6 +132,7 @@ class Connection:
         self._objected: tuple[Disagreed | None] | None = None
         self._ids = itertools.count(1)
         self._splitter = FrameSplitter(max_frame_bytes)
+        self._outgoing = Outgoing()
         self._pending: dict[int, Waiting] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
@@ -148,7 +159,7 @@ class Connection:
                 within(self._receiving, self._receive, 0.0)
                 return self._broken is not None
             try:
-                if not self._socket.recv(1, socket.MSG_PEEK):
+                if not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
                     self._end(Lost("the server closed the connection"))
             except BlockingIOError:
                 return False
@@ -198,42 +209,73 @@ class Connection:
                 f"{self._max_frame_bytes}"
             )
         waiting = Waiting(next(self._ids) & _MAX_ID, method)
-        timeout_ms = max(20, int(1000 * (until_s - time.monotonic())))
+        timeout_ms = max(20, int(1000 * (until_s - waiting.sent_s)))
         frame = frames.request(
             waiting.id, method, body, cells, priority=priority, timeout_ms=timeout_ms
         )
         try:
             self._pending[waiting.id] = waiting
-            within(self._sending, self._send, waiting, frame, until_s)
+            self._outgoing.add(waiting.id, frame)
+            self._send_on(until_s)
+            if self._broken is not None:
+                within(self._sending, self._check_sent, waiting)
         except NotSent as error:
-            self._pending.pop(waiting.id, None)
+            self._drop(waiting)
             if isinstance(self._broken, Lost | Garbled) and (why := self._explained()) is not None:
                 raise why from error
             raise
         except BaseException:
-            self._pending.pop(waiting.id, None)
+            self._drop(waiting)
             raise
         return waiting
 
-    def _send(self, waiting: Waiting, frame: bytes, until_s: float) -> None:
-        """Send a frame whole.  Holds `_sending`."""
-        sent = waiting.sent
-        view: bytes | memoryview = frame
-        size = len(frame)
-        if self._broken is not None:
+    def _check_sent(self, waiting: Waiting) -> None:
+        """Raise where the connection ended before a call was sent whole.  Holds `_sending`."""
+        if self._outgoing.is_unsent(waiting.id):
             raise NotSent(f"the connection has ended: {self._broken}") from self._broken
-        waiting.sent_s = time.monotonic()
+
+    def _drop(self, waiting: Waiting) -> None:
+        self._outgoing.withdraw(waiting.id)
+        self._pending.pop(waiting.id, None)
+
+    def _send_on(self, until_s: float) -> None:
+        """Send what is in line, unless another thread does, who looks again behind it."""
+        turns = 0
+        line, sending = self._outgoing.line, self._sending
+        while line and self._broken is None and not sending.locked():
+            within(sending, self._send, until_s)
+            turns += 1
+            if turns >= MOST_TURNS and self._hands_over():
+                return
+
+    def _hands_over(self) -> bool:
+        """Let a thread go on whose own call is in line; say whether one does.
+
+        One that reads may not hear of it.  One that begins to read looks at the line behind that,
+        so that either it or this thread sees the other.
+        """
+        for number in tuple(self._outgoing.line):
+            other = self._pending.get(number)
+            if other is not None and other is not self._reader:
+                other.wake.put(None)
+                return other is not self._reader
+        return False
+
+    def _send(self, until_s: float) -> None:
+        """Send what is in line as one piece, whole.  Holds `_sending`."""
+        outgoing = self._outgoing
+        seal = None if self._layer is None else partial(self._sealed, self._layer)
         try:
-            if self._layer is not None:
-                view = frame = self._sealed(self._layer, frame)
-                size = len(frame)
-            while True:
+            data, sent, _ = piece = outgoing.piece(seal)
+            while data and self._broken is None:
+                done = sum(sent)
+                view = memoryview(data)[done:] if done else data
                 # In C alone, so that no exception comes between what was sent and its being noted.
                 with contextlib.suppress(BlockingIOError):
-                    sent.extend(map(self._socket.send, (view,)))
-                if sum(sent) == size:
+                    sent.extend(map(self._socket.send, (view,), _WITHOUT_WAITING))
+                if sum(sent) == len(data):
+                    outgoing.leave(piece)
                     return
-                view = memoryview(frame)[sum(sent) :]
                 self._await_room(until_s)
         except OSError as error:
             if self._layer is not None:
@@ -242,17 +284,18 @@ class Connection:
                 if isinstance(self._broken, Disagreed):
                     raise Disagreed(*self._broken.args) from error
             self._end(Lost(f"the connection broke: {error}"))
-            raise NotSent(f"the connection broke: {error}") from error
         except BaseException:
             # What the layer has counted has to be sent.
-            if sum(sent) < size and (self._layer is not None or sum(sent) > 0):
+            if outgoing.is_begun or self._layer is not None:
                 self._end(GivenUp("a call was given up while it was being sent"))
+            else:
+                outgoing.put_back()
             raise
 
-    def _sealed(self, layer: Layer, frame: bytes) -> bytes:
+    def _sealed(self, layer: Layer, data: bytes) -> bytes:
         """Return what to send.  Holds `_sending`."""
         try:
-            return layer.seal(frame)
+            return layer.seal(data)
         except CallFailed as error:
             raise NotSent(f"the call could not be encrypted: {error}") from error
 
@@ -284,11 +327,14 @@ class Connection:
                     self._end(Lost("the server says nothing, and another one is in its place"))
                 doubt_s = time.monotonic() + DOUBT_S
         except BaseException:
+            self._outgoing.withdraw(waiting.id)
             self.forget(waiting)
             raise
         self.forget(waiting)
         found = waiting.answer
         if isinstance(found, CallFailed):
+            if within(self._sending, self._outgoing.is_unsent, waiting.id):
+                found = NotSent(f"the connection has ended: {found}")
             if isinstance(found, Lost | Garbled) and (why := self._explained()) is not None:
                 # It was sent whole, perhaps to another server than the one that explains itself.
                 why.is_certain = False
@@ -303,7 +349,10 @@ class Connection:
         left_s = until_s - time.monotonic()
         if left_s <= 0:
             raise Unanswered(f"no answer to {waiting.method}")
-        if within(self._lock, self._may_read, waiting):
+        reads = within(self._lock, self._may_read, waiting)
+        if self._outgoing.line:  # of one who handed over, or was taken out
+            self._send_on(until_s)
+        if reads:
             within(self._receiving, self._receive, min(left_s, LOOK_S))
         else:
             with contextlib.suppress(Empty):
@@ -360,7 +409,9 @@ class Connection:
             # What one who was interrupted has left behind comes first.
             if self._layer is not None and (self._arrived or self._is_opening):
                 self._open(self._layer)
-            if self._give_out() or not self._readable.poll(1000 * patience_s):
+            if self._splitter.is_begun and self._give_out():
+                return
+            if patience_s < _LONGEST_READ_S and not self._readable.poll(1000 * patience_s):
                 return
             size = min(MOST_RECEIVE_BYTES, max(RECEIVE_BYTES, self._splitter.missing))
             # In C alone, so that no exception comes between what was taken and its being kept.

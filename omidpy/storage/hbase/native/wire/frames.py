@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from omidpy.storage.hbase.native.faults import Garbled
@@ -97,12 +97,18 @@ def request(
         put_varint(header, priority)
     if timeout_ms:
         header.append(_VARINT_7)
-        put_varint(header, timeout_ms)
-    start = bytearray()
-    put_varint(start, len(header))
-    start += header
-    put_varint(start, len(body))
-    return b"".join((_LENGTH.pack(len(start) + len(body) + len(cells)), start, body, cells))
+        header += _varint(timeout_ms)
+    before, between = _varint(len(header)), _varint(len(body))
+    size = len(before) + len(header) + len(between) + len(body) + len(cells)
+    return b"".join((_LENGTH.pack(size), before, header, between, body, cells))
+
+
+@lru_cache(maxsize=4096)
+def _varint(value: int) -> bytes:
+    """Return the bytes of a number that comes again and again."""
+    out = bytearray()
+    put_varint(out, value)
+    return bytes(out)
 
 
 class FrameSplitter:
@@ -123,6 +129,12 @@ class FrameSplitter:
     def incoming(self) -> list[bytes]:
         """Where pieces are put as they come; an empty one is the end."""
         return self._state[2]
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is a frame, or a part of one, or the end."""
+        data, _, pieces = self._state
+        return bool(pieces) or bool(data)
 
     @property
     def has_ended(self) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 
 from omidpy.storage.hbase.native.connections import connection as connections
 from omidpy.storage.hbase.native.connections.connection import Connection
+from omidpy.storage.hbase.native.connections.outgoing import Piece
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
     Fault,
@@ -21,6 +22,7 @@ from omidpy.storage.hbase.native.faults import (
     TooLarge,
     Unanswered,
 )
+from omidpy.storage.hbase.native.wire.answers import Answer
 from tests.machines.fake_hbase import SILENCE, Call, FakeHBase, Reply, fault, frame_of
 from tests.machines.interrupts.lines import Interrupt, Interrupter
 
@@ -240,6 +242,84 @@ def test_a_server_that_takes_no_bytes_ends_no_wait() -> None:
         with pytest.raises(Lost):
             connection.wait(first, until_s=until())
         connection.close()
+
+
+def test_what_comes_while_one_sends_goes_in_one_piece(server: FakeHBase) -> None:
+    """And each call has its answer, though another thread has sent it."""
+    connection = connected(server)
+    pieces: list[int] = []
+    take = connection._outgoing.piece
+
+    def piece(seal: Callable[[bytes], bytes] | None) -> Piece:
+        taken = take(seal)
+        pieces.append(len(taken[2]))
+        return taken
+
+    connection._outgoing.piece = piece  # type: ignore[method-assign]
+    with ThreadPoolExecutor(3) as pool:
+        with connection._sending:  # as one who is in his system call
+            calls = [
+                pool.submit(connection.call, "M", b"%d" % number, until_s=until())
+                for number in range(3)
+            ]
+            while len(connection._outgoing.line) < 3:
+                time.sleep(0.001)
+        assert connection.call("M", b"mine", until_s=until()).body == b"mine"
+        assert [one.result(LIMIT_S).body for one in calls] == [b"0", b"1", b"2"]
+    assert max(pieces) >= 3
+    assert sum(pieces) == 4, "each was sent once"
+    connection.close()
+
+
+def test_one_who_has_sent_for_long_hands_over_at_once(
+    server: FakeHBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits does look by himself each second, which would be long for a call."""
+    monkeypatch.setattr(connections, "MOST_TURNS", 1)
+    connection = connected(server)
+    take = connection._outgoing.piece
+    later: list[Future[Answer]] = []
+    reading = connection.send("M", b"reading", until_s=until())
+    connection._reader = reading  # so that the other one waits for another thread to read
+
+    def piece(seal: Callable[[bytes], bytes] | None) -> Piece:
+        taken = take(seal)
+        if not later:
+            later.append(pool.submit(connection.call, "M", b"later", until_s=until()))
+            while not any(one.is_awaited for one in connection._pending.values()):
+                time.sleep(0.001)
+        return taken
+
+    connection._outgoing.piece = piece  # type: ignore[method-assign]
+    with ThreadPoolExecutor(1) as pool:
+        began_s = time.monotonic()
+        connection._reads_s = began_s
+        first = connection.send("M", b"first", until_s=until())
+        while len(server.calls) < 3:
+            assert time.monotonic() - began_s < connections.LOOK_S / 2
+            time.sleep(0.001)
+        assert connection.wait(reading, until_s=until()).body == b"reading"
+        assert connection.wait(first, until_s=until()).body == b"first"
+        assert later[0].result(LIMIT_S).body == b"later"
+    connection.close()
+
+
+def test_what_was_in_line_when_the_connection_ended_was_certainly_not_sent(
+    server: FakeHBase,
+) -> None:
+    """So a change on a condition may be made again elsewhere."""
+    connection = connected(server)
+    with ThreadPoolExecutor(1) as pool:
+        with connection._sending:
+            call = pool.submit(connection.call, "M", b"", until_s=until())
+            while not any(one.is_awaited for one in connection._pending.values()):
+                time.sleep(0.001)
+            connection._end(Lost("the server closed the connection"))
+        with pytest.raises(NotSent) as caught:
+            call.result(LIMIT_S)
+    assert caught.value.is_certain
+    assert server.calls == []
+    connection.close()
 
 
 def test_an_interrupted_call_harms_no_other(server: FakeHBase) -> None:
