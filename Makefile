@@ -17,6 +17,8 @@ PYTEST_ARGS ?=
 SHARED_OUT := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 ON_NO_SERVER := not hbase and not java and not spark and not integration and not nightly
 NIGHTLY_TIMEOUT_S := 14400
+# `make quick` takes 90 s at most: these, some to find the tests, and some for the last one to end.
+QUICK_S := 65
 SEEDS ?= 100
 FIRST ?= 0
 ALONE ?=
@@ -59,7 +61,7 @@ quick: $(STAMP)  ## the unit, property and contract tests that the last change t
 	@$(BIN)/ruff check --quiet .
 	@touched=$$($(BIN)/python -m tests.machines.touched); \
 	  if [ -z "$$touched" ]; then echo "quick: no quick test imports what was changed"; else \
-	  $(BIN)/python -m pytest -q -n 3 -m "$(ON_NO_SERVER)" $(PYTEST_ARGS) $$touched; fi
+	  $(BIN)/python -m pytest -q -n 3 -p tests.machines.in_time --in-time $(QUICK_S) -m "$(ON_NO_SERVER)" $(PYTEST_ARGS) $$touched; fi
 
 simulate: setup  ## oracles, clients and others in one process; SEEDS=n (0: until ^C), FIRST=m, FOCUS=alone, SHRINK=1
 	@$(BIN)/python -m tests.machines.simulator --seeds $(SEEDS) --first $(FIRST) \

@@ -5,6 +5,9 @@
 prints the files, one a line, for what differs from the last commit; where nothing does, for what
 that commit changed.  Quick are tests of units, properties and contracts; only what imports
 a changed module itself counts, since nearly everything reaches nearly everything in the end.
+
+The nearest come first, since `make quick` ends in time (`tests/machines/in_time.py`): tests that
+changed, tests with the name of a changed module, tests in the folder of one, and then the others.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import ast
 import subprocess
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
@@ -48,12 +51,29 @@ def imported(source: str) -> Iterator[str]:
 
 
 def touched(paths: Iterable[str], tests: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the tests, given as path and source, that are among the paths or import one."""
+    """Return the tests, given as path and source, that are among the paths or import one.
+
+    Those of one distance stay in their order.
+    """
     names = set(paths)
     modules = {module_of(path) for path in names if path.endswith(".py")}
-    return [
+    found = [
         path for path, source in tests if path in names or not modules.isdisjoint(imported(source))
     ]
+    return sorted(found, key=lambda path: distance(path, names))
+
+
+def distance(test: str, paths: Iterable[str]) -> int:
+    """Return how far a test is from what changed: 0 if it did itself, 3 if it only imports it."""
+    found = {3}
+    for path in map(PurePosixPath, paths):
+        if str(path) == test:
+            found.add(0)
+        elif PurePosixPath(test).name == f"test_{path.name}":
+            found.add(1)
+        elif PurePosixPath(test).parent.name == path.parent.name:
+            found.add(2)
+    return min(found)
 
 
 def main() -> None:

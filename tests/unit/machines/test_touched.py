@@ -32,6 +32,25 @@ def test_a_test_is_touched_by_itself_and_by_what_it_imports(
     assert touched(paths, TESTS) == expected
 
 
+def test_the_nearest_come_first() -> None:
+    """A run that ends in time has then looked where a mistake is seen soonest."""
+    source = "import omidpy.base.cells\n"
+    tests = [
+        ("tests/contract/test_fsck.py", source),
+        ("tests/property/test_cells_of_models.py", source),
+        ("tests/unit/base/test_row_ids.py", source),
+        ("tests/unit/facts/test_facts.py", ""),
+        ("tests/unit/storage/test_cells.py", source),
+    ]
+    assert touched(["omidpy/base/cells.py", "tests/unit/facts/test_facts.py"], tests) == [
+        "tests/unit/facts/test_facts.py",
+        "tests/unit/storage/test_cells.py",
+        "tests/unit/base/test_row_ids.py",
+        "tests/contract/test_fsck.py",
+        "tests/property/test_cells_of_models.py",
+    ]
+
+
 def test_a_package_is_named_by_its_folder() -> None:
     """Its `__init__.py` is what runs when it is imported."""
     assert module_of("omidpy/fate/__init__.py") == "omidpy.fate"
