@@ -426,13 +426,20 @@ class Life:
     async def _save(
         self, tx: aio.Transaction, table: aio.TransactionalTable, throw: Throw, dice: random.Random
     ) -> None:
-        """Write in a savepoint, which is undone now and then, or where the time is over."""
+        """Write in a savepoint, which is undone now and then, or where the time is over.
+
+        As it is left another task reads, and it must wait for that.
+        """
         values = self._values(dice)
+        other = dice.choice([key for key in KEYS if key not in values])
+        beside: asyncio.Task[None] | None = None
         try:
             async with asyncio.timeout(self._limit_s(dice)), tx.savepoint():
                 await asyncio.gather(
                     *(table.put(key.encode(), _data(value)) for key, value in values.items())
                 )
+                beside = self.loop.create_task(self._read(table, throw, other))
+                await asyncio.sleep(0)
                 _undo(dice)
         except (TimeoutError, _Undone) as error:
             self.counts[f"savepoints ended by {type(error).__name__}"] += 1
@@ -441,6 +448,8 @@ class Life:
         else:
             for key, value in values.items():
                 throw.record.write(key, value)
+        if beside is not None:
+            await beside
 
     async def _batch(
         self, tx: aio.Transaction, table: aio.TransactionalTable, throw: Throw, dice: random.Random
