@@ -85,7 +85,9 @@ JUGGLE_MUTANTS: Final[dict[str, Mutant]] = {
         JUGGLING,
     ),
     "cancelled, and run all the same": Mutant(
-        Parts(patches=(Patch(Lane, "run", runs_when_nobody_waits),)), "I9", JUGGLING
+        Parts(patches=(Patch(Lane, "run", runs_when_nobody_waits),)),
+        "I9",
+        JUGGLING._replace(juggle_ways=(("hand",),)),
     ),
     "opened for nobody": Mutant(
         Parts(patches=(Patch(aio_manager, "opened_by", leaves_it_open),)),
