@@ -10,13 +10,14 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from contextvars import copy_context
 from itertools import islice
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from omidpy.errors import UsageError
+from omidpy.base.reach import reached
+from omidpy.errors import OmidError, UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,12 +37,11 @@ class Threads:
         It runs in a copy of the caller's context.
 
         Raises:
-            UsageError: no more calls are taken.
+            UsageError: they were closed; the call does not run.
         """
         if self._is_closed:
             raise UsageError("this manager is closed; connect again")
-        call = functools.partial(copy_context().run, function, *args, **kwargs)
-        return await outlast(asyncio.get_running_loop().run_in_executor(self._pool, call))
+        return await _run_in(self._pool, function, *args, **kwargs)
 
     def close(self) -> None:
         """Take no more calls."""
@@ -85,6 +85,7 @@ class Lane:
                 # The thread could not be stopped, and the block that would have ended what was
                 # begun there never runs.
                 if is_entered:
+                    reached("aio.left_as_it_was_entered", "I9")
                     leave = functools.partial(block.__exit__, asyncio.CancelledError, None, None)
                     await outlast(asyncio.ensure_future(self._threads.run(leave)))
                 raise
@@ -92,6 +93,45 @@ class Lane:
     async def finish(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that must take place even if it is cancelled while it waits for its turn."""
         return await outlast(asyncio.ensure_future(self.run(function, *args, **kwargs)))
+
+
+async def apart(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a call in a thread of the event loop; see `Threads.run`."""
+    return await _run_in(None, function, *args, **kwargs)
+
+
+async def _run_in(
+    pool: ThreadPoolExecutor | None,
+    function: Callable[P, R],
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> R:
+    call = functools.partial(copy_context().run, function, *args, **kwargs)
+    return await outlast(asyncio.get_running_loop().run_in_executor(pool, call))
+
+
+class Run(Protocol):
+    """Runs a call in a thread."""
+
+    def __call__(
+        self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]:
+        """Return what the call returns; leave only once it has ended, cancelled or not."""
+        ...
+
+
+async def opened_by(run: Run, open_one: Callable[[], R], close: Callable[[R], object]) -> R:
+    """Return what a call opens; a task cancelled meanwhile closes it, since nobody else has it."""
+    opened: list[R] = []
+    try:
+        await run(lambda: opened.append(open_one()))
+    except asyncio.CancelledError:
+        for one in opened:
+            with suppress(OmidError):  # the canceller wants no more of it
+                await outlast(asyncio.ensure_future(run(close, one)))
+        raise
+    return opened[0]
 
 
 async def outlast(future: asyncio.Future[R]) -> R:
@@ -108,22 +148,6 @@ async def outlast(future: asyncio.Future[R]) -> R:
         # What it raised shows in the transaction's state; the canceller wants no more of it.
         future.exception()
     raise cancelled
-
-
-async def opened(
-    call: Coroutine[Any, Any, R], undo: Callable[[R], Coroutine[Any, Any, object]]
-) -> R:
-    """Return what a call opens; where this is cancelled meanwhile, `undo` it first.
-
-    The thread could not be stopped, and nobody else will ever have what it has opened.
-    """
-    opening = asyncio.ensure_future(call)
-    try:
-        return await outlast(opening)
-    except asyncio.CancelledError:
-        if not opening.cancelled() and opening.exception() is None:
-            await outlast(asyncio.ensure_future(undo(opening.result())))
-        raise
 
 
 # -- from a blocking method to its twin ------------------------------------------------------------
@@ -168,25 +192,26 @@ def iterated(
 def opening(
     function: Callable[Concatenate[Any, P], R],
     twin: Callable[[Any, R], S],
-    undo: Callable[[R], object] | None = None,
+    *,
+    close: Callable[[R], object] = lambda _: None,
 ) -> Callable[Concatenate[Any, P], Opening[S]]:
     """Return the method that opens what a blocking one returns, as its twin.
 
     Args:
-        function: The blocking method.
-        twin: Makes the twin of what it returns.
-        undo: Ends what it returned where the task was cancelled meanwhile; None: nothing need end.
+        function: The blocking one.
+        twin: Makes the twin.
+        close: What is done with it where the task is cancelled and nobody gets it.
     """
 
     @functools.wraps(function)
     def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> Opening[S]:
-        async def open_twin() -> S:
-            begun = self.lane.run(lambda: function(self.blocking, *args, **kwargs))
-            if undo is None:
-                return twin(self, await begun)
-            return twin(self, await opened(begun, functools.partial(self.lane.run, undo)))
+        async def opened() -> S:
+            blocking = await opened_by(
+                self.lane.run, lambda: function(self.blocking, *args, **kwargs), close
+            )
+            return twin(self, blocking)
 
-        return Opening(open_twin)
+        return Opening(opened)
 
     return cast("Callable[Concatenate[Any, P], Opening[S]]", call)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar
@@ -16,11 +15,11 @@ from omidpy.aio.lanes import (
     Lane,
     Opening,
     Threads,
+    apart,
     awaited,
     iterated,
-    opened,
+    opened_by,
     opening,
-    outlast,
 )
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
@@ -94,14 +93,16 @@ class TransactionManager:
         """Keep the versions that a snapshot needs; see the blocking `hold`."""
         return self._hold(_blocking(snapshot), for_s=for_s)
 
-    # A hold that nobody could release would keep versions to the end of its time.
-    _hold = opening(manager.TransactionManager.hold, HeldSnapshot, holds.HeldSnapshot.release)
+    _hold = opening(manager.TransactionManager.hold, HeldSnapshot, close=holds.HeldSnapshot.release)
 
     async def outcome(self, what: Transaction | CommitOutcomeUnknown | bytes | int) -> Outcome:
-        """Find out what became of a transaction; see the blocking `outcome`."""
-        return await self._outcome(_blocking(what))
+        """Find out what became of a transaction; see the blocking `outcome`.
 
-    _outcome = awaited(manager.TransactionManager.outcome)
+        Of a transaction of this loop it is a call as its others are: it waits for a commit that is
+        under way, and forbids none.
+        """
+        lane = what.lane if isinstance(what, Transaction) else self.lane
+        return await lane.run(self.blocking.outcome, _blocking(what))
 
     def changes(self, *args: Any, **kwargs: Any) -> ChangeFeed:
         """Iterate over what was committed between two offsets; arguments as in the blocking one."""
@@ -268,7 +269,7 @@ class TransactionManager:
         """Finish the post-commit work, then close the oracle and the store."""
         try:
             # Not in our own threads, which may all wait for a store that is slow.
-            await outlast(asyncio.ensure_future(asyncio.to_thread(self.blocking.close)))
+            await apart(self.blocking.close)
         finally:
             self.threads.close()
 
@@ -294,15 +295,14 @@ def connect(
 ) -> Opening[TransactionManager]:
     """Open a store and its oracle; `await` the result, or use `async with`."""
 
-    async def open_manager() -> TransactionManager:
-        call = asyncio.to_thread(
+    async def opened() -> TransactionManager:
+        connected = functools.partial(
             connect_blocking, url, tso, conflict_level=conflict_level, post_commit=post_commit
         )
-        # Left open it would keep its place as the oracle of the store until the process ends.
-        blocking = await opened(call, lambda found: asyncio.to_thread(found.close))
+        blocking = await opened_by(apart, connected, manager.TransactionManager.close)
         return TransactionManager(blocking, threads=threads)
 
-    return Opening(open_manager)
+    return Opening(opened)
 
 
 def _blocking(value: Any) -> Any:

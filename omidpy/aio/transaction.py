@@ -16,6 +16,7 @@ from typing import Any, Protocol, Self
 
 from omidpy.aio.lanes import Lane, Threads, awaited, iterated
 from omidpy.base.callers.runners import Runner
+from omidpy.base.reach import reached
 from omidpy.base.remembered import remembered
 from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
@@ -197,6 +198,7 @@ class Savepoint:
             # meanwhile, by a timeout around the block for example.
             await lane.at_once(leave, None, None, None)
         except asyncio.CancelledError as error:
+            reached("aio.undone_as_it_was_left", "I9")
             await lane.finish(leave, type(error), error, None)
             raise
 

@@ -95,8 +95,8 @@ class Link:
         self._lock = threading.Lock()
         self._followers: dict[_Call, None] = {}
         self._has_leader = False
-        self._users: set[_Call] = set()
-        """The calls that threads are inside of."""
+        self._users: dict[_Call, None] = {}
+        """The calls that threads are inside of, in the order in which they came."""
         self._failure: tuple[str, OmidError | None] | None = None
         self._is_reset = False
         self._has_ended = False
@@ -232,11 +232,11 @@ class Link:
             reached("link.closed_while_idle", "I9")
             self._end("the oracle closed the idle connection", None)
             raise self._down(was_sent=False)
-        self._users.add(call)
+        self._users[call] = None
         try:
             self._connection.expect(question, call)
         except LocalProtocolError:  # nothing was registered
-            self._users.discard(call)
+            self._users.pop(call, None)
             raise
 
     def _is_over(self) -> bool:
@@ -378,7 +378,7 @@ class Link:
 
     def _leave(self, call: _Call) -> None:
         """Take a thread out.  Holds `_lock`."""
-        self._users.discard(call)
+        self._users.pop(call, None)
         if self._failure is not None and not self._users:
             self._close()
 

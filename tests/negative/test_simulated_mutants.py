@@ -25,6 +25,7 @@ from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.follow_mutants import FOLLOW_MUTANTS
 from tests.machines.simulator.heavy_mutants import HEAVY_MUTANTS
+from tests.machines.simulator.juggle_mutants import JUGGLE_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
 from tests.machines.simulator.retry_mutants import RETRY_MUTANTS
@@ -44,7 +45,7 @@ def test_no_two_mutants_have_one_name() -> None:
         *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, DISK_MUTANTS),
         *(COMMITTER_MUTANTS, BUCKET_MUTANTS),
         *(HEAVY_MUTANTS, SHARING_MUTANTS, RETRY_MUTANTS, STRANGER_MUTANTS),
-        *(FOLLOW_MUTANTS, ROLLING_MUTANTS),
+        *(FOLLOW_MUTANTS, ROLLING_MUTANTS, JUGGLE_MUTANTS),
     )
     assert len(ALL_MUTANTS) == sum(map(len, by_actor))
 

@@ -134,6 +134,8 @@ def test_new_seeds_with_others_find_nothing() -> None:
         assert counts[what] > NEW_WITH_OTHERS, what
     for what in ("parts merged", "orders carried out", "changes followed", "strangers refused"):
         assert counts[what] > 0, what
+    for what in ("juggled committed", "tasks cancelled", "loops that end abandoned"):
+        assert counts[what] > 0, what
     for what in ("compactions", "exports"):
         assert counts[f"{what} ended by StorageUnavailable"] > 0, what
 

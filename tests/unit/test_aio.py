@@ -889,3 +889,105 @@ def test_a_store_that_does_not_answer_holds_up_nobody_elses_tables(kind: str) ->
     slow.join()
     quick.join()
     assert found == ["quick", "slow"]
+
+
+# -- what is opened, and closed --------------------------------------------------------------------
+
+
+async def cancelled_at(gate: Gate, awaited: Coroutine[Any, Any, Any]) -> None:
+    """Cancel a coroutine whose thread stands at a gate, and let that go on."""
+    task = asyncio.create_task(awaited)
+    await gate.wait_reached()
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done(), "its thread is still at it"
+    gate.opened.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def _awaited(opening: Any) -> Any:
+    return await opening
+
+
+def test_a_cancelled_connect_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread went on, and nobody closed what it had opened: an oracle of one's own, say."""
+    client, gate = Client(), Gate()
+
+    def connect(*_: object, **__: object) -> manager_module.TransactionManager:
+        gate()
+        return client.tm
+
+    monkeypatch.setattr(aio_manager, "connect_blocking", connect)
+    asyncio.run(cancelled_at(gate, _awaited(aio.connect("memory:"))))
+    with pytest.raises(UsageError, match="closed"):
+        client.tm.begin()
+
+
+def test_a_cancelled_close_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store, and the threads."""
+    client, gate = Client(), Gate()
+    closing = client.tm.close
+
+    def slow() -> None:
+        gate()
+        closing()
+
+    monkeypatch.setattr(client.tm, "close", slow)
+
+    async def main() -> None:
+        tm = aio.TransactionManager(client.tm)
+        tx = await tm.begin()
+        await cancelled_at(gate, tm.close())
+        with pytest.raises(UsageError, match="this manager is closed"):
+            await tm.begin()
+        with pytest.raises(UsageError, match="this manager is closed"):
+            await tx.table(TABLE).row(b"a")
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_hold_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody had it who could: versions were kept until its time was over."""
+    client, gate = Client(), Gate()
+    confirming = holds.HeldSnapshot.confirm
+
+    def slow(held: holds.HeldSnapshot) -> None:
+        gate()
+        confirming(held)
+
+    monkeypatch.setattr(holds.HeldSnapshot, "confirm", slow)
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        snapshot = await tm.snapshot()
+        await cancelled_at(gate, _awaited(tm.hold(snapshot, for_s=60)))
+        watermarks = client.tm.session.watermarks
+        assert watermarks.holds(watermarks.ages(client.clock)) == []
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_an_outcome_that_is_asked_for_waits_for_the_commit() -> None:
+    """It forbade the commit that was under way, beside it, and took the cells back twice."""
+    client, gate = Client(), Gate()
+    deciding = client.oracle.commit
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        gate()
+        return deciding(*args, **kwargs)
+
+    client.oracle.commit = slow  # type: ignore[method-assign]
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        commit = asyncio.create_task(tx.commit())
+        await gate.wait_reached()
+        assert tx.status == "unknown"
+        asked = asyncio.create_task(tm.outcome(tx))
+        await asyncio.to_thread(lambda: asked.done() and pytest.fail("it did not wait"))
+        gate.opened.set()
+        await commit
+        assert await asked == Committed(tx.commit_ts)
+
+    asyncio.run(_with_manager(main, client))

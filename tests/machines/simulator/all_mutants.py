@@ -22,6 +22,7 @@ from tests.machines.simulator.disk_mutants import DISK_MUTANTS
 from tests.machines.simulator.export_mutants import EXPORT_MUTANTS
 from tests.machines.simulator.follow_mutants import FOLLOW_MUTANTS
 from tests.machines.simulator.heavy_mutants import HEAVY_MUTANTS
+from tests.machines.simulator.juggle_mutants import JUGGLE_MUTANTS
 from tests.machines.simulator.mutants import MUTANTS
 from tests.machines.simulator.operation_mutants import OPERATION_MUTANTS
 from tests.machines.simulator.retry_mutants import RETRY_MUTANTS
@@ -46,6 +47,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **STRANGER_MUTANTS,
     **FOLLOW_MUTANTS,
     **ROLLING_MUTANTS,
+    **JUGGLE_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -135,6 +137,10 @@ BY_NIGHT: Final = frozenset(
         "cells hashed otherwise",
         "operations kept elsewhere",
         "used keys in other rows",
+        "cancelled commit told as aborted",
+        "savepoint kept that timed out",
+        "cancelled, and run all the same",
+        "opened for nobody",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""
