@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -10,7 +11,6 @@ import pytest
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.direct.store import NativeStore
 from omidpy.storage.hbase.native.address import parse_native
-from omidpy.storage.hbase.native.calling import registry as registry_module
 from omidpy.storage.hbase.native.calling.calls import Calls
 from tests.machines.fake_hbase import Call, FakeHBase, Reply
 from tests.machines.hbase_messages import message
@@ -56,7 +56,7 @@ def test_two_clusters_in_one_address_are_told(
 ) -> None:
     """Each would get a part of what is written: here the tables, and there the cells."""
     red, blue = Server(b"red"), Server(b"blue")
-    monkeypatch.setattr(registry_module.random, "shuffle", lambda places: None)
+    monkeypatch.setattr(random, "shuffle", lambda places: None)
     calls = opened(resources, red, blue)
     assert calls.registry.master() == red.fake.server
     red.fake.stop()
@@ -69,7 +69,7 @@ def test_servers_of_one_cluster_are_believed(
 ) -> None:
     """So is one that does not know yet, while HBase starts."""
     red, other, starting = Server(b"red"), Server(b"red"), Server(b"")
-    monkeypatch.setattr(registry_module.random, "shuffle", lambda places: None)
+    monkeypatch.setattr(random, "shuffle", lambda places: None)
     calls = opened(resources, starting, red, other)
     assert calls.registry.master() == starting.fake.server
     starting.fake.stop()
