@@ -11,7 +11,7 @@ import pytest
 
 from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
 from omidpy.model import Column
-from omidpy.storage.base import DeleteVersion, Put, RowMutation
+from omidpy.storage.base import DeleteVersion, Portion, Put, RowMutation, Wanted
 from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.rpc.pool import GatewayPool
@@ -313,3 +313,20 @@ def test_a_search_by_version_is_one_call_a_region_with_a_time_range(pool: Script
     assert store.find_cell("t", columns=[]) is None
     assert store.find_cell("t", min_version=100, max_version=100) is None
     assert len(pool.named("getScannerResults")) == len(scans)
+
+
+@pytest.mark.parametrize("row_count", [0, 1, 3])
+def test_an_answer_with_other_rows_than_were_asked_for_is_none(
+    pool: ScriptedPool, row_count: int
+) -> None:
+    """A row that is missing would shift those behind it, and none at all be asked for for ever."""
+    store = Thrift2Store(URL, pool=pool)
+    cell = idl.TColumnValue(family=b"cf", qualifier=b"q", value=b"v", timestamp=7)
+    row = idl.TResult(row=b"b", columnValues=[cell])
+    pool.answers["getMultiple"] = [row] * row_count
+    store._sizes._row_bytes["t"] = 100
+    with pytest.raises(StorageUnavailable, match=f"has {row_count} rows where 2 were asked for"):
+        store.get("t", [b"a", b"b"])
+    assert len(pool.named("getMultiple")) == 1
+    with pytest.raises(StorageUnavailable, match="were asked for"):
+        store.get_portion("t", [b"a", b"b"], Wanted((b"cf",), 0, 9), most=Portion(100, 1000))
