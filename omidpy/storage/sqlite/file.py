@@ -24,7 +24,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
@@ -119,19 +119,20 @@ class Database:
             False: Handle(self._open_writer),
             True: Handle(self._open_durable),
         }
-        self._logs = {
-            writer: Named(f"{self.path}-wal", f"{self.path}-shm")
-            for writer in self._writers.values()
-        }
+        self._logs = {writer: self._named_logs() for writer in self._writers.values()}
         """As each writer that is open has used them."""
         self._start_readers()
 
     def _start_readers(self) -> None:
         self._idle: deque[Handle] = deque()
-        self._readers: WeakSet[Handle] = WeakSet()
+        self._readers: WeakKeyDictionary[Handle, Named] = WeakKeyDictionary()
+        """And the log, as each that is open has used it."""
         self._gate = threading.Lock()
         """Held while a reader is made, and during a fork."""
         self._suspended: list[Handle] = []
+
+    def _named_logs(self) -> Named:
+        return Named(f"{self.path}-wal", f"{self.path}-shm")
 
     def _check_path(self, path: str, *, must_exist: bool) -> None:
         folder = Path(self.path).parent
@@ -218,9 +219,19 @@ class Database:
         """Run `work` on a connection of its own; the view it reads ends with it."""
         self._name.check_now_and_then()
         reader = self._an_idle_one()
-        found = within(reader.in_use, self._run, reader, work)
+        log = self._readers[reader]
+        found = within(reader.in_use, self._run, reader, partial(self._read_by_its_log, log, work))
         self._idle.append(reader)
         return found
+
+    def _read_by_its_log(
+        self, log: Named, work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection
+    ) -> T:
+        """Read, unless what others write goes to another log than the one that is open (I8)."""
+        log.check_now_and_then()
+        done = work(connection)
+        log.note()  # As for writers.
+        return done
 
     def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
         """Run `work` in one write transaction: all that it did, or nothing."""
@@ -262,9 +273,13 @@ class Database:
             return within(self._gate, self._new_reader)
 
     def _new_reader(self) -> Handle:
-        reader = Handle(self._open)
-        self._readers.add(reader)
+        reader = Handle(self._open_reader)
+        self._readers[reader] = self._named_logs()
         return reader
+
+    def _open_reader(self, handle: Handle) -> None:
+        self._readers[handle].forget()
+        self._open(handle)
 
     def _open(self, handle: Handle, *, durable: bool = False) -> None:
         if self._is_closed:

@@ -57,9 +57,17 @@ class Named:
         self._looked_s = -math.inf
 
     def note(self) -> None:
-        """Let them stand for the files that have them, if they stand for none; those are open."""
+        """Let them stand for the files that have them, if they stand for none; those are open.
+
+        One that was not there when it was looked at is looked at again.
+        """
         if self._identities is None:
-            self._identities = [Identity.of(path) for path in self._paths]
+            self._identities = [None] * len(self._paths)
+        if None in self._identities:
+            self._identities = [
+                known or Identity.of(path)
+                for path, known in zip(self._paths, self._identities, strict=True)
+            ]
 
     def forget(self) -> None:
         """Let them stand for none: nothing of ours is open by them."""

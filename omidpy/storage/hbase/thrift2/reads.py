@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from omidpy.base.cells import shadow_qualifier
+from omidpy.errors import StorageUnavailable
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
 from omidpy.storage.base import WHOLE_TABLE, Row
@@ -77,8 +78,7 @@ class Thrift2Reads(Thrift2Calls):
         count = self._sizes.first_count(table, GET_BATCH_ROWS)
         while len(found) < len(gets):
             batch = gets[len(found) : len(found) + count]
-            results = self._read(table, "getMultiple", table.encode(), batch)
-            read = list(map(convert.row_of, results))
+            read = self._rows(table, batch)
             found += read
             count = self._sizes.next_count(table, read, count, GET_BATCH_ROWS)
         return found
@@ -192,7 +192,18 @@ class Thrift2Reads(Thrift2Calls):
             )
             for row in rows
         ]
-        return list(map(convert.row_of, self._read(table, "getMultiple", table.encode(), gets)))
+        return self._rows(table, gets)
+
+    def _rows(self, table: str, gets: list[Any]) -> list[Row]:
+        """Read rows in one call; they are told apart by their places in the answer alone."""
+        results = self._read(table, "getMultiple", table.encode(), gets)
+        if len(results) != len(gets):
+            raise StorageUnavailable(
+                f"getMultiple of table {table!r} at {self.url}: the answer has {len(results)} rows "
+                f"where {len(gets)} were asked for, so that nobody knows which; is it a Thrift2 "
+                "gateway of HBase's?"
+            )
+        return list(map(convert.row_of, results))
 
     def row_parts(self, table: str, row: bytes, wanted: Wanted, *, most: Portion) -> Iterator[Row]:
         """Yield the cells of a row, a portion at a time; see `CutsRows` and `parts.py`.

@@ -25,7 +25,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from omidpy.errors import StorageUnavailable, UsageError
+from omidpy.errors import (
+    NoSuchFamily,
+    NoSuchTable,
+    OmidError,
+    StorageUnavailable,
+    UsageError,
+)
 from omidpy.model import (
     Column,
     TableSchema,
@@ -351,11 +357,19 @@ class Thrift2Store(Thrift2Reads):
         try:
             with self._pool.owned(table=table, what=what, is_patient=False) as client:
                 answers = client.call_ahead([*calls, *looks], patience_s=patience_s)
-        except Unanswered as error:
+        except (Unanswered, OmidError) as error:
+            # Whatever a call was refused for, one before it may have been done.
+            if isinstance(error, NoSuchTable | NoSuchFamily):
+                self._families.pop(table, None)
             places = ", ".join(repr(check.table) for check in checks)
+            why = (
+                f"no answer within {patience_s:g} s"
+                if isinstance(error, Unanswered)
+                else f"{error}"
+            )
             raise StorageUnavailable(
-                f"{what}, in {table!r} and {places}: no answer of {self.url} within "
-                f"{patience_s:g} s",
+                f"{what}, in {table!r} and {places} of {self.url}: {why}; whether it was applied "
+                "is not known",
                 retryable=True,
             ) from error
         found = map(convert.row_of, answers[len(calls) :])

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
 from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
 from omidpy.model import Column
-from omidpy.storage.base import DeleteVersion, Put, RowMutation
+from omidpy.storage.base import (
+    Condition,
+    DeleteVersion,
+    Entries,
+    GuardedMutation,
+    Portion,
+    Put,
+    RowMutation,
+    Wanted,
+)
 from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.rpc.pool import GatewayPool
+from omidpy.storage.hbase.rpc.translate import translate
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 
 URL = "hbase+thrift2://127.0.0.1:1"
@@ -313,3 +325,49 @@ def test_a_search_by_version_is_one_call_a_region_with_a_time_range(pool: Script
     assert store.find_cell("t", columns=[]) is None
     assert store.find_cell("t", min_version=100, max_version=100) is None
     assert len(pool.named("getScannerResults")) == len(scans)
+
+
+@pytest.mark.parametrize("row_count", [0, 1, 3])
+def test_an_answer_with_other_rows_than_were_asked_for_is_none(
+    pool: ScriptedPool, row_count: int
+) -> None:
+    """A row that is missing would shift those behind it, and none at all be asked for for ever."""
+    store = Thrift2Store(URL, pool=pool)
+    cell = idl.TColumnValue(family=b"cf", qualifier=b"q", value=b"v", timestamp=7)
+    row = idl.TResult(row=b"b", columnValues=[cell])
+    pool.answers["getMultiple"] = [row] * row_count
+    store._sizes._row_bytes["t"] = 100
+    with pytest.raises(StorageUnavailable, match=f"has {row_count} rows where 2 were asked for"):
+        store.get("t", [b"a", b"b"])
+    assert len(pool.named("getMultiple")) == 1
+    with pytest.raises(StorageUnavailable, match="were asked for"):
+        store.get_portion("t", [b"a", b"b"], Wanted((b"cf",), 0, 9), most=Portion(100, 1000))
+
+
+@pytest.mark.parametrize("name", ["TableNotFoundException", "security.AccessDeniedException"])
+def test_a_call_that_is_refused_behind_others_tells_nothing_of_those(
+    pool: ScriptedPool, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The change was applied, and the look behind it refused; that is no refusal of the change."""
+
+    class Ahead:
+        def call_ahead(self, calls: object, *, patience_s: float) -> list[Any]:
+            raise idl.TIOError(message=f"org.apache.hadoop.hbase.{name}: t", canRetry=False)
+
+    @contextmanager
+    def owned(**_options: Any) -> Iterator[Ahead]:
+        try:
+            yield Ahead()
+        except idl.TIOError as error:
+            raise translate(error, address=parse_address(URL), table="t", what="call") from error
+
+    monkeypatch.setattr(pool, "owned", owned)
+    store = Thrift2Store(URL, pool=pool)
+    condition = Condition("t", b"r", Column(b"cf", b"q"), None)
+    change = GuardedMutation("t", RowMutation(b"r", (PUT,)), condition)
+    with pytest.raises(StorageUnavailable, match="whether it was applied is not known") as raised:
+        store.write_then_check([change], condition)
+    assert raised.value.retryable
+    entries = Entries("t", Column(b"cf", b"q"), Column(b"cf", b"x"), [(b"r", 7, b"v")])
+    with pytest.raises(StorageUnavailable, match="whether it was applied is not known"):
+        store.put_then_check(entries, [condition])

@@ -114,6 +114,18 @@ def test_a_removed_log_is_not_written(
         write(store, 3, durable=durable)
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_removed_log_is_not_read(
+    store: SqliteStore, path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others commit goes to the next log, and would never be seen by who only reads."""
+    monkeypatch.setattr(names, "READS_LOOK_S", 0.0)
+    assert versions(store) == [1]
+    path.with_name(f"s.db{suffix}").unlink()
+    with pytest.raises(StorageError, match=rf"s\.db{suffix} was removed or replaced"):
+        versions(store)
+
+
 def test_a_log_is_made_anew_by_who_opens_the_file_first(store: SqliteStore, path: Path) -> None:
     """SQLite removes it with the last connection, as before a fork."""
     for version in (2, 3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -55,7 +56,7 @@ def test_two_clusters_in_one_address_are_told(
 ) -> None:
     """Each would get a part of what is written: here the tables, and there the cells."""
     red, blue = Server(b"red"), Server(b"blue")
-    monkeypatch.setattr("random.shuffle", lambda places: None)
+    monkeypatch.setattr(random, "shuffle", lambda places: None)
     calls = opened(resources, red, blue)
     assert calls.registry.master() == red.fake.server
     red.fake.stop()
@@ -68,7 +69,7 @@ def test_servers_of_one_cluster_are_believed(
 ) -> None:
     """So is one that does not know yet, while HBase starts."""
     red, other, starting = Server(b"red"), Server(b"red"), Server(b"")
-    monkeypatch.setattr("random.shuffle", lambda places: None)
+    monkeypatch.setattr(random, "shuffle", lambda places: None)
     calls = opened(resources, starting, red, other)
     assert calls.registry.master() == starting.fake.server
     starting.fake.stop()
