@@ -10,13 +10,11 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from itertools import islice
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
-
-from omidpy.errors import OmidError, UsageError
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,23 +26,17 @@ class Threads:
 
     def __init__(self, size: int) -> None:
         self._pool = ThreadPoolExecutor(size, thread_name_prefix="omidpy-aio")
-        self._is_closed = False
 
     async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the call returns; leave only once it has ended, cancelled or not.
 
         It runs in a copy of the caller's context.
-
-        Raises:
-            UsageError: they were closed; the call does not run.
         """
-        if self._is_closed:
-            raise UsageError("this manager is closed; connect again")
-        return await _run_in(self._pool, function, *args, **kwargs)
+        call = functools.partial(copy_context().run, function, *args, **kwargs)
+        return await outlast(asyncio.get_running_loop().run_in_executor(self._pool, call))
 
     def close(self) -> None:
         """Take no more calls."""
-        self._is_closed = True
         self._pool.shutdown(wait=False)
 
 
@@ -91,45 +83,6 @@ class Lane:
     async def finish(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that must take place even if it is cancelled while it waits for its turn."""
         return await outlast(asyncio.ensure_future(self.run(function, *args, **kwargs)))
-
-
-async def apart(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run a call in a thread of the event loop; see `Threads.run`."""
-    return await _run_in(None, function, *args, **kwargs)
-
-
-async def _run_in(
-    pool: ThreadPoolExecutor | None,
-    function: Callable[P, R],
-    /,
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> R:
-    call = functools.partial(copy_context().run, function, *args, **kwargs)
-    return await outlast(asyncio.get_running_loop().run_in_executor(pool, call))
-
-
-class Run(Protocol):
-    """Runs a call in a thread."""
-
-    def __call__(
-        self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Coroutine[Any, Any, R]:
-        """Return what the call returns; leave only once it has ended, cancelled or not."""
-        ...
-
-
-async def opened_by(run: Run, open_one: Callable[[], R], close: Callable[[R], object]) -> R:
-    """Return what a call opens; a task cancelled meanwhile closes it, since nobody else has it."""
-    opened: list[R] = []
-    try:
-        await run(lambda: opened.append(open_one()))
-    except asyncio.CancelledError:
-        for one in opened:
-            with suppress(OmidError):  # the canceller wants no more of it
-                await outlast(asyncio.ensure_future(run(close, one)))
-        raise
-    return opened[0]
 
 
 async def outlast(future: asyncio.Future[R]) -> R:
@@ -188,26 +141,14 @@ def iterated(
 
 
 def opening(
-    function: Callable[Concatenate[Any, P], R],
-    twin: Callable[[Any, R], S],
-    *,
-    close: Callable[[R], object] = lambda _: None,
+    function: Callable[Concatenate[Any, P], R], twin: Callable[[Any, R], S]
 ) -> Callable[Concatenate[Any, P], Opening[S]]:
-    """Return the method that opens what a blocking one returns, as its twin.
-
-    Args:
-        function: The blocking one.
-        twin: Makes the twin.
-        close: What is done with it where the task is cancelled and nobody gets it.
-    """
+    """Return the method that opens what a blocking one returns, as its twin."""
 
     @functools.wraps(function)
     def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> Opening[S]:
         async def opened() -> S:
-            blocking = await opened_by(
-                self.lane.run, lambda: function(self.blocking, *args, **kwargs), close
-            )
-            return twin(self, blocking)
+            return twin(self, await self.lane.run(lambda: function(self.blocking, *args, **kwargs)))
 
         return Opening(opened)
 

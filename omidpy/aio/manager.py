@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextvars import ContextVar
@@ -11,23 +12,13 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from omidpy import manager
 from omidpy.aio.changes import ChangeFeed, watched
-from omidpy.aio.lanes import (
-    Lane,
-    Opening,
-    Threads,
-    apart,
-    awaited,
-    iterated,
-    opened_by,
-    opening,
-)
+from omidpy.aio.lanes import Lane, Opening, Threads, awaited, iterated, opening
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
 from omidpy.base.callers.runners import Runner
 from omidpy.base.telemetry.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown
-from omidpy.facts import holds
 from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import Change, Committed, Outcome, TransactionStatus
 from omidpy.storage.hbase.addresses.from_happybase import Connection, DirectConnection, Pool
@@ -93,16 +84,13 @@ class TransactionManager:
         """Keep the versions that a snapshot needs; see the blocking `hold`."""
         return self._hold(_blocking(snapshot), for_s=for_s)
 
-    _hold = opening(manager.TransactionManager.hold, HeldSnapshot, close=holds.HeldSnapshot.release)
+    _hold = opening(manager.TransactionManager.hold, HeldSnapshot)
 
     async def outcome(self, what: Transaction | CommitOutcomeUnknown | bytes | int) -> Outcome:
-        """Find out what became of a transaction; see the blocking `outcome`.
+        """Find out what became of a transaction; see the blocking `outcome`."""
+        return await self._outcome(_blocking(what))
 
-        Of a transaction of this loop it is a call as its others are: it waits for a commit that is
-        under way, and forbids none.
-        """
-        lane = what.lane if isinstance(what, Transaction) else self.lane
-        return await lane.run(self.blocking.outcome, _blocking(what))
+    _outcome = awaited(manager.TransactionManager.outcome)
 
     def changes(self, *args: Any, **kwargs: Any) -> ChangeFeed:
         """Iterate over what was committed between two offsets; arguments as in the blocking one."""
@@ -267,11 +255,9 @@ class TransactionManager:
 
     async def close(self) -> None:
         """Finish the post-commit work, then close the oracle and the store."""
-        try:
-            # Not in our own threads, which may all wait for a store that is slow.
-            await apart(self.blocking.close)
-        finally:
-            self.threads.close()
+        # Not in our own threads, which may all wait for a store that is slow.
+        await asyncio.to_thread(self.blocking.close)
+        self.threads.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -296,10 +282,9 @@ def connect(
     """Open a store and its oracle; `await` the result, or use `async with`."""
 
     async def opened() -> TransactionManager:
-        connected = functools.partial(
+        blocking = await asyncio.to_thread(
             connect_blocking, url, tso, conflict_level=conflict_level, post_commit=post_commit
         )
-        blocking = await opened_by(apart, connected, manager.TransactionManager.close)
         return TransactionManager(blocking, threads=threads)
 
     return Opening(opened)

@@ -24,6 +24,8 @@ MOST_OPEN: Final = 64
 WAITING_BYTES: Final = 256 * 2**20
 GROUP_BYTES: Final = 64 * 2**20
 GROUP_ROWS: Final = 2**20
+MOST_CODES: Final = 2**63
+"""So many combinations of values have a number each."""
 SAMPLE_ROWS: Final = 20_000
 """How many of a file's first rows say how its columns are encoded."""
 
@@ -308,6 +310,7 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
     if not table.num_rows:
         return
     codes: Any = pa.array([0] * table.num_rows, pa.int64())
+    code_count = 1
     columns = []
     for name in names:
         column = table.column(name).combine_chunks()
@@ -317,7 +320,13 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
             raise UsageError(f"the column {name!r} of type {column.type} cannot name folders")
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         indices = pc.add(pc.fill_null(encoded.indices.cast(pa.int64()), -1), 1)
-        codes = pc.add(pc.multiply(codes, len(encoded.dictionary) + 1), indices)
+        value_count = len(encoded.dictionary) + 1
+        if code_count * value_count > MOST_CODES:
+            # Beyond 64 bits two partitions would have one code: count those that there are.
+            found = codes.dictionary_encode()
+            codes, code_count = found.indices.cast(pa.int64()), len(found.dictionary)
+        codes = pc.add(pc.multiply(codes, value_count), indices)
+        code_count *= value_count
         columns.append(column)
     order = pc.sort_indices(codes)
     ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
@@ -338,7 +347,14 @@ def _text(value: Any) -> str | None:
     if isinstance(value, dt.datetime):
         return value.replace(tzinfo=None).isoformat(sep=" ")
     if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace")
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            # Spark writes another letter in its place, the same for all: values would be lost.
+            raise UsageError(
+                f"the value {value[:40]!r} is no UTF-8, and cannot name a folder: {error}; "
+                "partition by its hexadecimal text"
+            ) from error
     return str(value)
 
 

@@ -273,8 +273,6 @@ class SimSocket:
     def shutdown(self, how: int) -> None:
         """End both directions."""
         self._end = self._end or End(is_reset=False)
-        if (reader := self._network.readers.get(self)) is not None:
-            reader.wake()  # another thread of its process ends it under its reader
         self.flow.send(End(is_reset=self._is_reset_on_close))
 
     def close(self) -> None:

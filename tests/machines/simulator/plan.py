@@ -21,12 +21,6 @@ from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
 from tests.machines.simulator.followers import FOLLOWERS, FollowHabits
 from tests.machines.simulator.heavies import FEW, HeavyChoice
-from tests.machines.simulator.jugglers import (
-    ENDINGS,
-    JUGGLERS,
-    WAYS,
-    JuggleHabits,
-)
 from tests.machines.simulator.keepers import KEEPERS, KEEPERS_VERBS, KeeperHabits
 from tests.machines.simulator.objects import ObjectChances
 from tests.machines.simulator.operators import OPERATORS, VERBS, Haste
@@ -224,18 +218,6 @@ class Focus(NamedTuple):
     strange_lines: tuple[int, ...] = (3, MOST_LINES)
     connection_counts: tuple[int | None, ...] = (None, 128)
 
-    # Of jugglers, who are clients on asyncio.
-    jugglers: tuple[int, ...] = (0, 0, 0, 1, 2)
-    juggle_pauses_s: tuple[float, ...] = (0.4, 1.5)
-    juggle_cancel_shares: tuple[float, ...] = (0.0, 0.3)
-    juggle_limit_shares: tuple[float, ...] = (0.0, 0.3)
-    juggle_threads: tuple[int, ...] = (32, 32, 2)
-    juggle_lives_s: tuple[tuple[float, ...], ...] = ((30.0,), (3.0, 10.0))
-    juggle_endings: tuple[tuple[str, ...], ...] = (ENDINGS,)
-    juggle_ways: tuple[tuple[str, ...], ...] = (WAYS,)
-    juggle_post_commits: tuple[tuple[str, ...], ...] = (("async", "sync", "none"),)
-    juggler_stalls: tuple[Stall, ...] = (Stall(), Stall(0.01, 6.0))
-
 
 USUAL: Final = Focus()
 NO_GUESTS: Final[dict[str, Any]] = {
@@ -243,7 +225,6 @@ NO_GUESTS: Final[dict[str, Any]] = {
     "retriers": (0,),
     "strangers": (0,),
     "followers": (0,),
-    "jugglers": (0,),
 }
 PLAIN: Final[dict[str, Any]] = {"heavy_shares": (0.0,), **NO_GUESTS}
 """What a focus has that is about others: clients do ordinary transactions, and nothing else."""
@@ -408,8 +389,6 @@ class Others(NamedTuple):
     strange_habits: StrangeHabits
     followers: int
     follow_habits: FollowHabits
-    jugglers: int
-    juggle_habits: JuggleHabits
 
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
@@ -426,7 +405,6 @@ class Others(NamedTuple):
             *RETRIERS[: self.retriers],
             *STRANGERS[: self.strangers],
             *FOLLOWERS[: self.followers],
-            *JUGGLERS[: self.jugglers],
         )
 
 
@@ -653,21 +631,6 @@ class _Drawing:
                 self._one("pages of followers", focus.follow_page_shares),
                 self._one("dawdling of followers", focus.follow_dawdling_shares),
             ),
-            jugglers=self._one("jugglers", focus.jugglers),
-            juggle_habits=self._juggle_habits(),
-        )
-
-    def _juggle_habits(self) -> JuggleHabits:
-        focus = self._focus
-        return JuggleHabits(
-            self._one("pauses of jugglers", focus.juggle_pauses_s),
-            self._one("cancellations", focus.juggle_cancel_shares),
-            self._one("time limits", focus.juggle_limit_shares),
-            self._one("threads of jugglers", focus.juggle_threads),
-            self._one("lives of loops", focus.juggle_lives_s),
-            self._one("ends of loops", focus.juggle_endings),
-            self._one("ways of jugglers", focus.juggle_ways),
-            self._one("post-commits of jugglers", focus.juggle_post_commits),
         )
 
     def _share_habits(self) -> ShareHabits:
@@ -712,7 +675,6 @@ class _Drawing:
             (HELPERS[: others.helpers], "helpers", focus.helper_stalls),
             (RETRIERS[: others.retriers], "retriers", focus.retrier_stalls),
             (FOLLOWERS[: others.followers], "followers", focus.follower_stalls),
-            (JUGGLERS[: others.jugglers], "jugglers", focus.juggler_stalls),
         )
         return {
             name: self._one(f"stalls of {kind}", choices)

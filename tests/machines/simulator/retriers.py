@@ -52,10 +52,10 @@ def sleeping(world: World, patch: Callable[[Any, str, Any], Any]) -> list[Any]:
 class Orders(SingleCells):
     """The orders, and what was told of each."""
 
-    name = "orders"
+    name: Final = "orders"
 
     def __init__(self, prefix: str, world: World) -> None:
-        self.table = f"{prefix}_{self.name.replace(' ', '_')}"
+        self.table = f"{prefix}_orders"
         self.world = world
         self.count = 0
         self._tried: dict[str, set[int]] = defaultdict(set)

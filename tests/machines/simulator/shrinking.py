@@ -151,7 +151,6 @@ class _Shrinking:
             "retriers",
             "strangers",
             "followers",
-            "jugglers",
         ):
             fewer: list[dict[str, Any]] = [
                 {kind: count} for count in range(getattr(plan.others, kind))

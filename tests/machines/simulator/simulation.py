@@ -70,7 +70,6 @@ from tests.machines.simulator.exporters import (
 from tests.machines.simulator.followers import FOLLOWERS, Follower
 from tests.machines.simulator.heavies import Heavies
 from tests.machines.simulator.instance import Instance, Surroundings
-from tests.machines.simulator.jugglers import JUGGLERS, Juggled, Juggler
 from tests.machines.simulator.keepers import KEEPERS, Keeper, finishing_without_threads
 from tests.machines.simulator.network import Network, Weather
 from tests.machines.simulator.objects import (
@@ -129,7 +128,6 @@ Working: TypeAlias = (
     | Helper
     | Retrier
     | Stranger
-    | Juggler
 )
 """Whoever works beside oracles and clients, but for crowds."""
 
@@ -372,7 +370,6 @@ class Simulation:
             *RETRIERS,
             *STRANGERS,
             *FOLLOWERS,
-            *JUGGLERS,
         )
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         has_keepers = bool(self._others.keepers)
@@ -403,9 +400,6 @@ class Simulation:
         self._orders = Orders(TABLES, self.world)
         if self._others.retriers:
             self._workloads.append(self._orders)
-        self._juggled = Juggled(TABLES, self.world)
-        if self._others.jugglers:
-            self._workloads += self._juggled, self._juggled.orders
         self._chosen = [one for one in self._workloads if one.name in self._plan.habits.workloads]
         if heavy is not None:
             self._workloads.append(heavies := Heavies(TABLES))
@@ -437,8 +431,6 @@ class Simulation:
             patches += self._others.share_habits.patches(Patch)
         if self._others.retriers:
             patches += sleeping(self.world, Patch)
-        if self._others.jugglers:
-            patches += self._juggled.patches(Patch)
         habits = self._others.commit_habits
         patches.append(Patch(heads, "KEPT", habits.kept))
         patches.append(Patch(heads, "MOST", 2 * habits.kept))
@@ -495,9 +487,6 @@ class Simulation:
                     self._watch.found(one)
             if self._others.retriers:
                 for one in self._orders.found(partial(committed_in, self._store.memory)):
-                    self._watch.found(one)
-            if self._others.jugglers:
-                for one in self._juggled.found(partial(committed_in, self._store.memory)):
                     self._watch.found(one)
             for anomaly in check(self._workloads, history):
                 self._watch.found(f"{anomaly.name}: {anomaly.explanation}")
@@ -603,8 +592,6 @@ class Simulation:
             other = self._retrier(process)
         elif name in HELPERS:
             other = self._helper(process)
-        elif name in JUGGLERS:
-            other = self._juggler(process)
         elif name in COMMITTERS:
             other = self._committing(process)
         elif name in RESCUERS:
@@ -678,10 +665,6 @@ class Simulation:
         habits = self._others.retry_habits
         return Retrier(self._orders, process, habits, lambda: self._client(process))
 
-    def _juggler(self, process: Process) -> Juggler:
-        habits = self._others.juggle_habits
-        return Juggler(self._juggled, process, habits, partial(self._client, process))
-
     def _stranger(self, process: Process) -> Stranger:
         return Stranger(
             self.world,
@@ -750,8 +733,10 @@ class Simulation:
             range_pass=self._parts.range_pass,
         )
 
-    def _client(self, process: Process, post_commit: str | None = None) -> Client:
+    def _client(self, process: Process) -> Client:
         store, clock = self._store.of(process), process.clock
+        program = self.world.running
+        assert program is not None, "a program makes a client"
         oracle = self._parts.oracle(
             resolve=lambda: lease_address(store),
             store_id=store.store_id,
@@ -770,21 +755,17 @@ class Simulation:
                 partial(self._is_retried_first, process),
                 self._turned_away,
             ),
-            post_commit=post_commit
-            or process.dice("post-commit").choice(self._plan.habits.post_commits),
+            post_commit=process.dice("post-commit").choice(self._plan.habits.post_commits),
             clock=clock,
             make_publisher=make_publisher,
         )
         session = manager.session
         session.outcomes = self._parts.outcomes(
-            store, CommitTable(store), manager.oracle, clock, pause=self._pause
+            store, CommitTable(store), manager.oracle, clock, pause=program.sleep
         )
         number = next(self._numbers)
         recorder = Recorder(str(number), self._events.append, now_ns=lambda: next(self._ticks))
         return Client(manager, recorder, process.dice("transactions"), number=number)
-
-    def _pause(self, seconds: float) -> None:
-        self.world.program.sleep(seconds)
 
     def _writer_key(self) -> bytes | None:
         """Return what lets clients bring cells, where a store has guarded batches."""

@@ -152,8 +152,8 @@ class Program:
         self._turn.acquire()
         self.check_alive()
 
-    def wake(self, after_s: float = 0.0) -> None:
-        """Let it go on, now or a little later, if it is in `wait`."""
+    def wake(self) -> None:
+        """Let it go on now if it is in `wait`."""
         number = self._waits
 
         def go_on() -> None:
@@ -161,7 +161,7 @@ class Program:
                 self._waits += 1
                 self.go_on()
 
-        self._world.at(after_s, self.process, go_on)
+        self._world.at(0, self.process, go_on)
 
     def check_alive(self) -> None:
         """Go no further in a process that has died.
