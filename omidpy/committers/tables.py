@@ -24,6 +24,8 @@ MOST_OPEN: Final = 64
 WAITING_BYTES: Final = 256 * 2**20
 GROUP_BYTES: Final = 64 * 2**20
 GROUP_ROWS: Final = 2**20
+MOST_CODES: Final = 2**63
+"""So many combinations of values have a number each."""
 SAMPLE_ROWS: Final = 20_000
 """How many of a file's first rows say how its columns are encoded."""
 
@@ -308,6 +310,7 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
     if not table.num_rows:
         return
     codes: Any = pa.array([0] * table.num_rows, pa.int64())
+    code_count = 1
     columns = []
     for name in names:
         column = table.column(name).combine_chunks()
@@ -317,10 +320,13 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
             raise UsageError(f"the column {name!r} of type {column.type} cannot name folders")
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         indices = pc.add(pc.fill_null(encoded.indices.cast(pa.int64()), -1), 1)
-        codes = pc.add(pc.multiply(codes, len(encoded.dictionary) + 1), indices)
-        # Numbered anew by each column, so that there are no more numbers than rows: combinations of
-        # many columns are more than 64 bits can tell apart.
-        codes = codes.dictionary_encode().indices.cast(pa.int64())
+        value_count = len(encoded.dictionary) + 1
+        if code_count * value_count > MOST_CODES:
+            # Beyond 64 bits two partitions would have one code: count those that there are.
+            found = codes.dictionary_encode()
+            codes, code_count = found.indices.cast(pa.int64()), len(found.dictionary)
+        codes = pc.add(pc.multiply(codes, value_count), indices)
+        code_count *= value_count
         columns.append(column)
     order = pc.sort_indices(codes)
     ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
@@ -333,11 +339,7 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
 
 
 def _text(value: Any) -> str | None:
-    """Return a value as Spark writes it into the name of a folder; None is no value.
-
-    Raises:
-        UsageError: bytes that are no text; any two such values would share a folder.
-    """
+    """Return a value as Spark writes it into the name of a folder; None is no value."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -346,11 +348,12 @@ def _text(value: Any) -> str | None:
         return value.replace(tzinfo=None).isoformat(sep=" ")
     if isinstance(value, bytes):
         try:
-            return value.decode("utf-8")
+            return value.decode()
         except UnicodeDecodeError as error:
+            # Spark writes another letter in its place, the same for all: values would be lost.
             raise UsageError(
-                f"{value!r} is no UTF-8, and cannot name a folder: cast the column to text first, "
-                "hexadecimal digits for example"
+                f"the value {value[:40]!r} is no UTF-8, and cannot name a folder: {error}; "
+                "partition by its hexadecimal text"
             ) from error
     return str(value)
 

@@ -7,7 +7,7 @@ files, and ask for no list.  Files are Parquet; others that were published are l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -45,18 +45,24 @@ class PublishedReader(DataSourceReader):
         return [_File(one) for one in self._seen.files if one.key.endswith(PARQUET)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the batches of a file; columns that it lacks are null."""
+        """Yield the batches of a file; columns that it lacks are null.
+
+        Raises:
+            UsageError: two of its columns could be the one that is asked for.
+        """
         assert isinstance(partition, _File), "made by `partitions`"
         wanted = to_arrow_schema(self._schema)
         table = pq.read_table(pa.BufferReader(self._seen.read(partition.file)), partitioning=None)
         values = _partition(partition.file)
         columns = []
         for field in wanted:
-            if field.name in table.column_names:
-                columns.append(table.column(field.name).cast(field.type))
-            else:
-                text = pa.array([values.get(field.name)] * table.num_rows, pa.string())
-                columns.append(text.cast(field.type))
+            found = _named(field.name, table.column_names, partition.file)
+            if found is not None:
+                columns.append(table.column(found).cast(field.type))
+                continue
+            folder = _named(field.name, values, partition.file)
+            value = None if folder is None else values[folder]
+            columns.append(pa.array([value] * table.num_rows, pa.string()).cast(field.type))
         yield from pa.table(columns, schema=wanted).to_batches()
 
 
@@ -78,6 +84,26 @@ def columns(seen: Files) -> pa.Schema:
         is_number = bool(texts) and all(_NUMBER.fullmatch(text) for text in texts)
         schema = schema.append(pa.field(name, pa.int32() if is_number else pa.string()))
     return schema
+
+
+def _named(wanted: str, names: Iterable[str], file: PublishedFile) -> str | None:
+    """Return which of some names is a column: as it is written, or else in other case, as Spark.
+
+    Jobs of one destination may differ in that, and what is not found is null.
+
+    Raises:
+        UsageError: two are.
+    """
+    names = list(names)
+    if wanted in names:
+        return wanted
+    alike = [one for one in names if one.lower() == wanted.lower()]
+    if len(alike) > 1:
+        raise UsageError(
+            f"the column {wanted!r} could be {' or '.join(map(repr, alike))} of {file.url}; ask "
+            "for one of them by its own name"
+        )
+    return alike[0] if alike else None
 
 
 def _partition(file: PublishedFile) -> dict[str, str | None]:

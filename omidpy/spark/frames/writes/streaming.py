@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from omidpy.base.telemetry.stages import GROUP
 from omidpy.errors import AlreadyCommitted, UsageError
 from omidpy.manager import DEFAULT_RETRY_BUDGET_S, TransactionManager
 from omidpy.spark.frames.options import Words, WriteWords, words, write_words
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
-RUN: Final = "spark.jobGroup.id"
+RUN: Final = GROUP
 """What Spark calls the three, where it runs a batch and in its tasks: jobs of a query are a group,
 which has the name of its run."""
 

@@ -13,21 +13,13 @@ import pytest
 
 from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
 from omidpy.model import Column
-from omidpy.storage.base import (
-    Condition,
-    DeleteVersion,
-    Entries,
-    GuardedMutation,
-    Portion,
-    Put,
-    RowMutation,
-    Wanted,
-)
+from omidpy.storage.base import Condition, DeleteVersion, Entries, GuardedMutation, Put, RowMutation
 from omidpy.storage.hbase.addresses.gateways import parse_address
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.rpc.pool import GatewayPool
 from omidpy.storage.hbase.rpc.translate import translate
 from omidpy.storage.hbase.thrift2 import Thrift2Store
+from omidpy.storage.options import Portion, Wanted
 
 URL = "hbase+thrift2://127.0.0.1:1"
 DEADLINE_S = 30.0
