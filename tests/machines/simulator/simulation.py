@@ -79,7 +79,7 @@ from tests.machines.simulator.objects import (
     SimObjectStore,
     objects_of,
 )
-from tests.machines.simulator.operators import OPERATORS, Operator, Records
+from tests.machines.simulator.operators import LATEST_WRITE_S, OPERATORS, Operator, Records
 from tests.machines.simulator.plan import (
     ALONE,
     CLIENTS,
@@ -1011,6 +1011,7 @@ class Simulation:
         compactor = self._compactor(process)
 
         def tidy() -> None:
+            self.world.program.sleep(LATEST_WRITE_S)
             # What came late behind a claim is found by who reads everything.
             everything = Options(grace_s=0.0, retention_s=FOR_EVER_S, should_collect=True)
             compactor.compact(everything)
