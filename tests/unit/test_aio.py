@@ -17,7 +17,6 @@ from omidpy import aio
 from omidpy import manager as manager_module
 from omidpy.aio import manager as aio_manager
 from omidpy.aio import transaction as aio_transaction
-from omidpy.base.tables import CONTROL_TABLE
 from omidpy.codec import INT64
 from omidpy.errors import (
     NoSuchTable,
@@ -28,8 +27,6 @@ from omidpy.errors import (
     WriteConflict,
 )
 from omidpy.facts import holds
-from omidpy.facts.control import ControlTable
-from omidpy.facts.watermarks import HOLD_PREFIX
 from omidpy.model import Aborted, Committed
 from omidpy.recipes.export_queue import Entry, Exporter, ExportQueue
 from omidpy.storage.memory import MemoryStore
@@ -341,57 +338,6 @@ def test_a_store_whose_connect_was_cancelled_can_be_opened_again(
             found[0].begin()
 
     asyncio.run(main())
-
-
-def test_a_close_that_is_cancelled_takes_place_all_the_same() -> None:
-    """What is done behind commits is done when it raises, and no call is taken any more."""
-    client = Client()
-    reached, goes_on = threading.Event(), threading.Event()
-
-    class Slow:
-        def close(self) -> None:
-            reached.set()
-            assert goes_on.wait(PATIENCE_S)
-            client.tm.close()
-            ended.append(True)
-
-    ended: list[bool] = []
-
-    async def main() -> None:
-        tm = aio.TransactionManager(client.tm)
-        tm.blocking = Slow()  # type: ignore[assignment] # it is closed alone
-        task = asyncio.create_task(tm.close())
-        assert await asyncio.to_thread(reached.wait, PATIENCE_S)
-        task.cancel()
-        asyncio.get_running_loop().call_later(0.05, goes_on.set)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert ended == [True]
-        with pytest.raises(UsageError, match="this manager is closed"):
-            await tm.begin()
-
-    asyncio.run(main())
-
-
-def test_a_hold_that_is_cancelled_is_released() -> None:
-    """It was granted in a thread: nobody else could end it before its time."""
-    store = FaultyStore(MemoryStore())
-    client = Client(store)
-    gate = Gate()
-    store.plans.append(on("write.after", gate, nth=1, table=CONTROL_TABLE))
-
-    async def main(tm: aio.TransactionManager, client: Client) -> None:
-        snapshot = await tm.snapshot()
-        task = asyncio.ensure_future(tm.hold(snapshot, for_s=3600.0)._open())
-        await gate.wait_reached()
-        assert list(ControlTable(store).scan(HOLD_PREFIX))
-        task.cancel()
-        gate.opened.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert not list(ControlTable(store).scan(HOLD_PREFIX))
-
-    asyncio.run(_with_manager(main, client))
 
 
 # -- retries and ambient transactions --------------------------------------------------------------
