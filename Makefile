@@ -69,6 +69,7 @@ simulate: setup  ## oracles, clients and others in one process; SEEDS=n (0: unti
 	  $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record $(RECORD))
 
 nightly: setup  ## the tests that take hours: a thousand kills, thousands of seeds
+	@sh .ci/test-newest --all
 	@OMIDPY_HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -m "nightly or not nightly" \
 	  --timeout=$(NIGHTLY_TIMEOUT_S) -o faulthandler_timeout=0 $(PYTEST_ARGS)
 
