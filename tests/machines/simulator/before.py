@@ -97,14 +97,17 @@ class Tree:
     def get(self, module: str, name: str) -> Any:
         """Return what has a name in a module, or in another one if that is the only one.
 
+        One that was moved has the name of the module still, and one that was parted its folder.
+
         Raises:
             LookupError: it is not there, or in several others.
         """
         if (found := self._in(module, name)) is None:
             where = self._where(name) - {module}
-            last = module.rpartition(".")[2]
+            folder, _, last = module.rpartition(".")
             namesakes = {one for one in where if one.rpartition(".")[2] == last}
-            where = namesakes or where
+            neighbours = {one for one in where if one.rpartition(".")[0] == folder}
+            where = namesakes or neighbours or where
             found = self._in(where.pop(), name) if len(where) == 1 else None
         if found is None:
             raise LookupError(f"{self.prefix}{module} has no {name}")

@@ -38,6 +38,7 @@ from tests.machines.simulator.mutants import BUSY, SLOW_TO_WRITE
 from tests.machines.simulator.plan import ROLLING
 from tests.machines.simulator.simulation import PRODUCT, Mutant, Parts, Patch
 from tests.machines.simulator.store import Stall
+from tso.core import writes
 from tso.durable import ceiling, lease, omid_timestamps, persist
 
 
@@ -113,7 +114,7 @@ ROLLING_MUTANTS: Final[dict[str, Mutant]] = {
         otherwise(
             "SHADOW_PREFIX",
             b"\x00\xc2\x81",
-            *(cells, visibility, change, heal, clean, ownership, omid_timestamps),
+            *(cells, visibility, change, heal, clean, ownership, omid_timestamps, writes),
         ),
         "stale read|lost append|fractured read|non-repeatable read",
         ROLLING._replace(post_commits=(("sync",),)),
