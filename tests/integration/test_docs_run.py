@@ -15,8 +15,6 @@ PAGES_WITH_CODE = [page for page in pages() if any(blocks(page))]
 NEED_A_CLUSTER = {"hbase.md", "happybase.md", "omid.md", "phoenix.md"}
 """Pages that `test_docs_hbase.py` and `test_phoenix.py` run."""
 
-NEED_SPARK = {"dataframes.md", "tutorial-spark.md"}
-
 NEED_A_BUCKET = (
     "tutorial-s3.md",
     "guide/committers.md",
@@ -25,12 +23,19 @@ NEED_A_BUCKET = (
 )
 """Pages that are run with a real S3 server; one of them starts Spark, too."""
 
+MARKS = {
+    "tutorial-spark.md": [pytest.mark.spark],
+    "dataframes.md": [pytest.mark.spark, pytest.mark.nightly],
+    "committers.md": [pytest.mark.spark, pytest.mark.nightly],
+}
+"""Of pages that start Spark, by their names: by day one does, and the parts' own tests."""
+
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.spark] if page.name in NEED_SPARK else [])
+        pytest.param(page, marks=MARKS.get(page.name, []))
         for page in PAGES_WITH_CODE
         if page.name not in NEED_A_CLUSTER
         and str(page.relative_to(ROOT / "docs")) not in NEED_A_BUCKET
@@ -48,10 +53,7 @@ def test_the_code_of_a_page_runs_as_printed(page: Path, tmp_path: Path) -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.spark] if name == "guide/committers.md" else [])
-        for name in NEED_A_BUCKET
-    ],
+    [pytest.param(name, marks=MARKS.get(Path(name).name, [])) for name in NEED_A_BUCKET],
 )
 def test_the_code_of_a_page_about_s3_runs_as_printed(
     name: str, s3: S3Server, tmp_path: Path
