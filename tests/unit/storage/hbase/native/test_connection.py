@@ -25,6 +25,7 @@ from omidpy.storage.hbase.native.faults import (
 from omidpy.storage.hbase.native.wire.answers import Answer
 from tests.machines.fake_hbase import SILENCE, Call, FakeHBase, Reply, fault, frame_of
 from tests.machines.interrupts.lines import Interrupt, Interrupter
+from tests.machines.waiting import wait_for
 
 LIMIT_S = 20.0
 
@@ -244,6 +245,11 @@ def test_a_server_that_takes_no_bytes_ends_no_wait() -> None:
         connection.close()
 
 
+def is_any_awaited(connection: Connection) -> bool:
+    """Say whether a thread waits for an answer now."""
+    return any(one.is_awaited for one in list(connection._pending.values()))
+
+
 def test_what_comes_while_one_sends_goes_in_one_piece(server: FakeHBase) -> None:
     """And each call has its answer, though another thread has sent it."""
     connection = connected(server)
@@ -262,8 +268,7 @@ def test_what_comes_while_one_sends_goes_in_one_piece(server: FakeHBase) -> None
                 pool.submit(connection.call, "M", b"%d" % number, until_s=until())
                 for number in range(3)
             ]
-            while len(connection._outgoing.line) < 3:
-                time.sleep(0.001)
+            wait_for(lambda: len(connection._outgoing.line) == 3, LIMIT_S)
         assert connection.call("M", b"mine", until_s=until()).body == b"mine"
         assert [one.result(LIMIT_S).body for one in calls] == [b"0", b"1", b"2"]
     assert max(pieces) >= 3
@@ -274,8 +279,9 @@ def test_what_comes_while_one_sends_goes_in_one_piece(server: FakeHBase) -> None
 def test_one_who_has_sent_for_long_hands_over_at_once(
     server: FakeHBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waits does look by himself each second, which would be long for a call."""
+    """Who waits does look by himself now and then, which would be long for a call."""
     monkeypatch.setattr(connections, "MOST_TURNS", 1)
+    monkeypatch.setattr(connections, "LOOK_S", 2 * LIMIT_S)
     connection = connected(server)
     take = connection._outgoing.piece
     later: list[Future[Answer]] = []
@@ -286,18 +292,14 @@ def test_one_who_has_sent_for_long_hands_over_at_once(
         taken = take(seal)
         if not later:
             later.append(pool.submit(connection.call, "M", b"later", until_s=until()))
-            while not any(one.is_awaited for one in connection._pending.values()):
-                time.sleep(0.001)
+            wait_for(lambda: is_any_awaited(connection), LIMIT_S)
         return taken
 
     connection._outgoing.piece = piece  # type: ignore[method-assign]
     with ThreadPoolExecutor(1) as pool:
-        began_s = time.monotonic()
-        connection._reads_s = began_s
+        connection._reads_s = time.monotonic()
         first = connection.send("M", b"first", until_s=until())
-        while len(server.calls) < 3:
-            assert time.monotonic() - began_s < connections.LOOK_S / 2
-            time.sleep(0.001)
+        wait_for(lambda: len(server.calls) == 3, connections.LOOK_S / 2)
         assert connection.wait(reading, until_s=until()).body == b"reading"
         assert connection.wait(first, until_s=until()).body == b"first"
         assert later[0].result(LIMIT_S).body == b"later"
@@ -312,8 +314,7 @@ def test_what_was_in_line_when_the_connection_ended_was_certainly_not_sent(
     with ThreadPoolExecutor(1) as pool:
         with connection._sending:
             call = pool.submit(connection.call, "M", b"", until_s=until())
-            while not any(one.is_awaited for one in connection._pending.values()):
-                time.sleep(0.001)
+            wait_for(lambda: is_any_awaited(connection), LIMIT_S)
             connection._end(Lost("the server closed the connection"))
         with pytest.raises(NotSent) as caught:
             call.result(LIMIT_S)
