@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 import pytest
 
@@ -329,3 +332,35 @@ def test_pauses_of_a_run_come_from_its_seed() -> None:
     }  # a client's pause decides what it reads
     assert len(digests) == 1
     assert pauses.dice is before
+
+
+def test_what_a_program_sleeps_passes_in_the_time_of_its_world() -> None:
+    """Wherever the product sleeps; a seed whose operators met lost answers took over a minute."""
+    world, really_slept = World(seed=1), time.sleep
+    woke_s = []
+
+    def nap() -> None:
+        time.sleep(3600)
+        woke_s.append(world.now_s)
+
+    with mock.patch.object(time, "sleep", pytest.fail), world.nothing_waits():
+        world.process("one", SimClock(world, "here", ahead_ms=0)).start(nap)
+        world.run(lambda: bool(woke_s), until_s=7200)
+    assert woke_s == [3600]
+    assert time.sleep is really_slept
+
+
+def test_a_program_that_waits_by_the_clock_on_the_wall_is_an_error() -> None:
+    """Also where who calls takes any exception for an answer."""
+    world = World(seed=1)
+    over = []
+
+    def wait() -> None:
+        with contextlib.suppress(Exception):
+            threading.Event().wait(0.01)
+        over.append(True)
+
+    world.process("one", SimClock(world, "here", ahead_ms=0)).start(wait)
+    with world.nothing_waits(), pytest.raises(AssertionError, match="one waits up to"):
+        world.run(lambda: False, until_s=10)
+    assert over

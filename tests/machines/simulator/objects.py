@@ -297,10 +297,6 @@ class SimTime:
         """Return seconds that only go on."""
         return self._world.program.process.clock.monotonic_s()
 
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        self._world.program.sleep(seconds)
-
 
 @contextlib.contextmanager
 def objects_of(shared: SharedObjects) -> Iterator[None]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from omidpy.errors import AlreadyCommitted, OmidError
 from omidpy.model import Committed, TransactionStatus
 from omidpy.testing.clients import Client
 from omidpy.testing.history import TransactionRecord
 from omidpy.testing.workloads import COLUMN
-from omidpy.tx import retry
 from omidpy.tx.transaction import Transaction
 from tests.machines.simulator.single_cells import SingleCells, read_into
 from tests.machines.simulator.world import Process, World
@@ -38,15 +36,6 @@ class RetryHabits(NamedTuple):
     """For how long an order is tried, one of these."""
     thinking_share: float
     """Attempts in the middle of which time passes."""
-
-
-def sleeping(world: World, patch: Callable[[Any, str, Any], Any]) -> list[Any]:
-    """Return what lets the pauses between attempts pass in the time of the world."""
-
-    def sleep(seconds: float) -> None:
-        world.program.sleep(seconds)
-
-    return [patch(retry, "time", SimpleNamespace(sleep=sleep))]
 
 
 class Orders(SingleCells):

@@ -91,7 +91,7 @@ from tests.machines.simulator.plan import (
     Plan,
     drawn_plan,
 )
-from tests.machines.simulator.retriers import RETRIERS, Orders, Retrier, sleeping
+from tests.machines.simulator.retriers import RETRIERS, Orders, Retrier
 from tests.machines.simulator.rolling import Sides
 from tests.machines.simulator.sharers import (
     HELPERS,
@@ -257,6 +257,7 @@ def simulate(
             simulation.world.story = []
         with (
             chance_of(simulation.world),
+            simulation.world.nothing_waits(),
             listening(simulation.reached.add),
             without_threads(),
             exporting_without_threads(),
@@ -442,8 +443,6 @@ class Simulation:
             patches += chosen.heavy.patches(Patch)
         if self._others.sharers:
             patches += ShareHabits.patches(self._others.share_habits, Patch)
-        if self._others.retriers:
-            patches += sleeping(self.world, Patch)
         if self._others.jugglers:
             patches += self._juggled.patches(Patch)
         habits = self._others.commit_habits

@@ -18,10 +18,13 @@ import hashlib
 import heapq
 import random
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Final
+from unittest import mock
 
 DEADLINE_S: Final = 60.0
 """Real seconds after which a program that does not hand its turn back is stuck."""
@@ -117,6 +120,14 @@ class Program:
             self._world.error = self._world.error or error
         self.is_over = True
         self._world.turn.release()
+
+    def __str__(self) -> str:
+        """Name whose it is."""
+        return self.process.name
+
+    def is_here(self) -> bool:
+        """Say whether it is what asks."""
+        return threading.current_thread() is self._thread
 
     def go_on(self) -> None:
         """Give it the turn until it waits; called by the world alone."""
@@ -271,6 +282,36 @@ class World:
             else:
                 act()
         return True
+
+    @contextmanager
+    def nothing_waits(self) -> Iterator[None]:
+        """Let what its programs sleep pass in its own time, and no other wait have a time limit.
+
+        Such a wait would last as long as it says by the clock on the wall, and end with it or
+        before, as the machine has it.
+        """
+        really_sleep, really_wait = time.sleep, threading.Condition.wait
+
+        def sleep(seconds: float) -> None:
+            program = self.running
+            if program is None or not program.is_here():
+                really_sleep(seconds)
+            else:
+                program.sleep(seconds)
+
+        def wait(condition: threading.Condition, timeout: float | None = None) -> bool:
+            program = self.running
+            if timeout is not None and program is not None and program.is_here():
+                # Kept, since who calls may take any exception for an answer.
+                self.error = AssertionError(f"{program} waits up to {timeout} real seconds")
+                raise self.error
+            return really_wait(condition, timeout)
+
+        with (
+            mock.patch.object(time, "sleep", sleep),
+            mock.patch.object(threading.Condition, "wait", wait),
+        ):
+            yield
 
     def end(self) -> None:
         """Let every thread end."""
