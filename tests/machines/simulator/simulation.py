@@ -109,7 +109,7 @@ from tests.machines.simulator.store import (
 )
 from tests.machines.simulator.strangers import STRANGERS, Stranger
 from tests.machines.simulator.watch import Sought, Watch, committed_in, name_of
-from tests.machines.simulator.world import Process, Program, SimClock, World
+from tests.machines.simulator.world import Process, Program, SimClock, World, on_one_core
 from tso.core.machine import Machine
 from tso.durable import persist
 from tso.durable.lease import Lease
@@ -256,6 +256,7 @@ def simulate(
         if keeps_story:
             simulation.world.story = []
         with (
+            on_one_core(),
             chance_of(simulation.world),
             simulation.world.nothing_waits(),
             listening(simulation.reached.add),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import os
 import random
 import threading
 import time
@@ -23,6 +24,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Final
 from unittest import mock
 
@@ -30,6 +32,11 @@ DEADLINE_S: Final = 60.0
 """Real seconds after which a program that does not hand its turn back is stuck."""
 
 LAST_EVENTS: Final = 60
+
+
+_STATUS: Final = Path("/proc/thread-self/stat")
+_CORE_AT: Final = 36
+"""The place of the core on which a thread runs, behind the `)` of its name; see proc(5)."""
 
 
 class Crashed(BaseException):
@@ -317,3 +324,21 @@ class World:
         """Let every thread end."""
         for process in self.processes:
             process.crash()
+
+
+@contextmanager
+def on_one_core() -> Iterator[None]:
+    """Keep this thread, and those that it starts, on the core on which it runs, where one can.
+
+    One of them runs at any time, and to wake a thread on another core takes several times as long.
+    """
+    if not _STATUS.exists():
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    fields = _STATUS.read_text("ascii", "replace").rpartition(")")[2].split()
+    os.sched_setaffinity(0, {int(fields[_CORE_AT])})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
