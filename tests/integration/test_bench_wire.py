@@ -30,8 +30,8 @@ def test_aborts_are_counted_among_answers(tmp_path: Path) -> None:
     ("beside_omid", "more"),
     [
         (False, ()),
-        (False, ("--sqlite",)),
-        (False, ("--before", str(ROOT))),
+        pytest.param(False, ("--sqlite",), marks=pytest.mark.nightly),
+        pytest.param(False, ("--before", str(ROOT)), marks=pytest.mark.nightly),
         pytest.param(True, (), marks=[pytest.mark.nightly, pytest.mark.java]),
         pytest.param(
             True, ("--hbase",), marks=[pytest.mark.nightly, pytest.mark.java, pytest.mark.hbase]
