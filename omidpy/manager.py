@@ -271,6 +271,7 @@ class TransactionManager(Alone):
                 cells are then found out by `tx.merge`.
 
         Raises:
+            TypeError: the name of the task is no str.
             UsageError: the token is of another store, or none.
         """
         from omidpy.tx.parts.tokens import decode_token  # noqa: PLC0415 - few share one
@@ -286,6 +287,8 @@ class TransactionManager(Alone):
             A handle; `release()`, or leaving its `with` block, ends the hold earlier.
 
         Raises:
+            TypeError, UsageError: `snapshot` is none, or `for_s` is not between 0 and 30 days;
+                nothing is held.
             SnapshotTooOld: they may be gone already.
         """
         self._check_usable()

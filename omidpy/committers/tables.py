@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from omidpy.base.installation import install_hint
-from omidpy.committers.places import partition_folder
+from omidpy.committers.places import NULL_PARTITION, partition_folder
 from omidpy.committers.protocol import Attempt, TaskFile
 from omidpy.errors import ConfigError, UsageError
 
@@ -318,6 +318,8 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
             column = pa.concat_arrays(column.chunks)
         if pa.types.is_nested(column.type):
             raise UsageError(f"the column {name!r} of type {column.type} cannot name folders")
+        if pa.types.is_time64(column.type):
+            column = _in_microseconds(pa, name, column)
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         indices = pc.add(pc.fill_null(encoded.indices.cast(pa.int64()), -1), 1)
         value_count = len(encoded.dictionary) + 1
@@ -338,13 +340,39 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
         start = end
 
 
+def _in_microseconds(pa: Any, name: str, column: Any) -> Any:
+    """Return times of day as Python has them, if that loses nothing."""
+    try:
+        return column.cast(pa.time64("us"))
+    except pa.ArrowInvalid as error:
+        raise UsageError(
+            f"the column {name!r} has times of day finer than a microsecond, which cannot name "
+            f"folders: {error}"
+        ) from error
+
+
 def _text(value: Any) -> str | None:
-    """Return a value as Spark writes it into the name of a folder; None is no value."""
+    """Return a value as Spark writes it into the name of a folder; None is no value.
+
+    Raises:
+        UsageError: another value has that name, too, and this one would come back as that one.
+    """
     if value is None:
         return None
+    if value in (NULL_PARTITION, NULL_PARTITION.encode()):
+        raise UsageError(
+            f"the value {value!r} is how folders of no value are named, and would be none for "
+            "readers; replace it, or partition by another column"
+        )
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dt.datetime):
+        if value.utcoffset() != value.replace(fold=1 - value.fold).utcoffset():
+            raise UsageError(
+                f"the time {value.isoformat()} comes twice on that day in its time zone, and names "
+                "of folders do not say which one it is; cast the column to UTC, or partition by "
+                "its date"
+            )
         return value.replace(tzinfo=None).isoformat(sep=" ")
     if isinstance(value, bytes):
         try:

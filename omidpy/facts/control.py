@@ -48,7 +48,7 @@ from omidpy.base.tables import (
     is_system_table,
     transactional_families,
 )
-from omidpy.errors import CorruptCell, TableExists
+from omidpy.errors import CorruptCell, TableExists, UsageError
 from omidpy.model import Column, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.storage.base import (
     Condition,
@@ -325,5 +325,18 @@ def decode_document(value: bytes, type_: type[T], *, row: bytes) -> T:
 
 
 def encode_document(value: Any) -> bytes:
-    """Encode a JSON fact."""
-    return msgspec.json.encode(value)
+    """Encode a JSON fact, and make sure that it can be read again.
+
+    What a caller was given, and handed on unseen, would be malformed from then on: a hold of it
+    keeps everything, and a queue, or a commit, waits for somebody who repairs it.
+
+    Raises:
+        UsageError: naming the field that does not hold what it is for; nothing was written.
+    """
+    encoded = msgspec.json.encode(value)
+    if isinstance(value, msgspec.Struct):
+        try:
+            msgspec.json.decode(encoded, type=type(value))
+        except UNREADABLE as error:
+            raise UsageError(f"{value!r:.200} could not be read again: {error}") from error
+    return encoded

@@ -18,7 +18,7 @@ from typing import Final, Self
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import SnapshotTooOld, TransactionClosed, UsageError
 from omidpy.facts.watermarks import Hold, Watermarks
-from omidpy.model import Timestamp
+from omidpy.model import MAX_VERSION, Timestamp
 
 MAX_HOLD_S: Final = 30 * 24 * 3600.0
 """A longer hold is refused: a forgotten one would keep every version for ever."""
@@ -93,9 +93,15 @@ def hold(watermarks: Watermarks, start_ts: int, clock: Clock, *, for_s: float) -
     """Hold the snapshot at `start_ts` for `for_s` seconds from now.
 
     Raises:
-        UsageError: `for_s` is not between 0 and `MAX_HOLD_S`.
+        TypeError: `start_ts` is no whole number.
+        UsageError: it is none of a snapshot, or `for_s` is not between 0 and `MAX_HOLD_S`.
         SnapshotTooOld: versions it needs may be gone already; nothing is held.
     """
+    # Before anything is written: a hold that cannot be read keeps everything, and for ever.
+    if isinstance(start_ts, bool) or not isinstance(start_ts, int):
+        raise TypeError(f"a hold takes a transaction or its start_ts, not {start_ts!r:.80}")
+    if not 0 <= start_ts < MAX_VERSION:
+        raise UsageError(f"{start_ts} is no start_ts; give the one of a snapshot")
     if not 0 < for_s <= MAX_HOLD_S:
         raise UsageError(f"for_s={for_s!r} must be above 0 and at most {MAX_HOLD_S:.0f} seconds")
     held = HeldSnapshot(watermarks, Timestamp(start_ts))

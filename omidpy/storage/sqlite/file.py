@@ -401,15 +401,27 @@ def store_id_in(meta: Mapping[str, object], path: str) -> str:
 
 
 def sync_directory(folder: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Make the names in a directory durable.
+
+    Raises:
+        StorageUnavailable: it could not be opened or synced, which may pass: an oracle that writes
+            a batch again does so with this, too.
+    """
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a file system without directories to sync
+                raise
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system without directories to sync
-            raise
-    finally:
-        os.close(descriptor)
+        raise StorageUnavailable(
+            f"the names in {folder} could not be made durable: {error.strerror}; make the "
+            "directory readable for this user, and allow more open files (ulimit -n) if too many "
+            "are open"
+        ) from error
 
 
 def check_format(meta: Mapping[str, object], path: str) -> None:

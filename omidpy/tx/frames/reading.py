@@ -20,6 +20,7 @@ from omidpy.codec import BYTES, FLOAT32, FLOAT64, INT16, INT32, INT64, JSON, TEX
 from omidpy.errors import ConfigError, CorruptCell, UsageError
 from omidpy.tx.frames.asked import DEFAULT_BATCH_ROWS
 from omidpy.tx.frames.keys import WIDTHS
+from omidpy.tx.frames.names import text_of
 from omidpy.tx.frames.shape import COMMIT_TS, Shape
 
 if TYPE_CHECKING:
@@ -156,7 +157,9 @@ def _batches(
         for column, append in wanted:
             append(seen.get(column))
         if shape.rest is not None:
-            others.append([(_text(one), value) for one, value in seen.items() if one not in named])
+            others.append(
+                [(text_of(one), value) for one, value in seen.items() if one not in named]
+            )
         if len(keys) == batch_rows:
             yield _batch(arrow, shape, schema, keys, columns, others, times)
             keys.clear()
@@ -289,8 +292,3 @@ def _reader(codec: Codec[Any]) -> Callable[[bytes], Any]:
         return data.decode()
 
     return read
-
-
-def _text(column: bytes) -> str:
-    """Return a column's name in Arrow: UTF-8, other bytes escaped."""
-    return column.decode(errors="backslashreplace")

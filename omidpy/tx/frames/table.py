@@ -47,7 +47,8 @@ class Frames:
                 one, such as `"bigint"`, or a codec of `omidpy.codec`.  None: a map `cells` of all.
             key: The name of the row key, which is then bytes; or a dict of names and types, whose
                 bytes follow each other in the key.
-            rest: The name of a map, `family:qualifier` -> bytes, of columns that are not named.
+            rest: The name of a map, `family:qualifier` -> bytes, of columns that are not named;
+                bytes of a name that are no UTF-8 are escaped there, and read back by `write_arrow`.
             commit_ts: Add `_commit_ts`: when the newest cell of the row that was read was
                 committed.
             batch_rows: Rows of a batch; the last one may be shorter.

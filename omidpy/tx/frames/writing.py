@@ -22,6 +22,7 @@ from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.batch import Batch
 from omidpy.tx.frames.encoding import encoded
 from omidpy.tx.frames.marking import Marking
+from omidpy.tx.frames.names import column_of
 from omidpy.tx.frames.reading import pyarrow, type_of
 from omidpy.tx.frames.shape import COMMIT_TS, OP, Field, Shape
 
@@ -307,8 +308,8 @@ class _Columns:
                         cells[field.column] = _added(counts.get(row, {}), field, value)
                 else:
                     cells[field.column] = None if value is None else encode(value)
-            for column, data in (maps[at] or ()) if maps is not None else ():
-                cells.setdefault(column.encode(), data)
+            if maps is not None and maps[at]:
+                _add_others(cells, row, maps[at])
             yield cells
 
     def _values(self, name: str, codec: Codec[Any]) -> list[Any]:
@@ -326,6 +327,23 @@ class _Columns:
                 ) from error
         found: list[Any] = column.to_pylist()
         return found
+
+
+def _add_others(
+    cells: dict[bytes, bytes | None], row: bytes, others: Sequence[tuple[str, bytes | None]]
+) -> None:
+    """Add the columns of a map to those that have names of their own, which go before.
+
+    Raises:
+        UsageError: the map names a column twice, so that one of the values would be lost.
+    """
+    seen: set[bytes] = set()
+    for name, data in others:
+        column = column_of(name)
+        if column in seen:
+            raise UsageError(f"the map of row {row!r} names the column {column!r} twice")
+        seen.add(column)
+        cells.setdefault(column, data)
 
 
 def _check_kind(types: Any, name: str, found: Any, codec: Codec[Any], expected: Any) -> None:

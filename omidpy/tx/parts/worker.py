@@ -40,6 +40,8 @@ class Worker(Alone):
     _instead = "resume the token once more, tm.resume(token), and merge both parts"
 
     def __init__(self, session: Session, token: Token, task: str | None) -> None:
+        if task is not None and not isinstance(task, str):
+            raise TypeError(f"the name of a task is str, not {task!r:.80}")
         self.start_ts = Timestamp(token.start_ts)
         self.worker_id = uuid.uuid4().hex
         self._session = session

@@ -325,3 +325,48 @@ def test_bytes_that_are_no_text_name_no_folder() -> None:
     writer.write(pa.table({"p": ["é".encode()], "v": [1]}))
     with pytest.raises(UsageError, match=r"b'\\xff' is no UTF-8"):
         writer.write(pa.table({"p": [b"\xff", b"\xfe"], "v": [2, 3]}))
+
+
+BERLIN = pa.timestamp("us", tz="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "why"),
+    [
+        (BERLIN, [1_792_888_200_000_000, 1_792_891_800_000_000], "comes twice"),
+        (pa.timestamp("ns", tz="Europe/Berlin"), [1_792_891_800_000_000_001], "comes twice"),
+        (pa.time64("ns"), [1, 1_001], "finer than a microsecond"),
+        (pa.string(), ["x", "__HIVE_DEFAULT_PARTITION__"], "no value"),
+        (pa.binary(), [b"__HIVE_DEFAULT_PARTITION__"], "no value"),
+    ],
+)
+def test_values_that_would_share_a_folder_are_refused(
+    kind: pa.DataType, values: list[object], why: str
+) -> None:
+    """The column is not in the files, so that the folder alone says what it was."""
+    writer = PartitionedWriter(World().attempt, partition_by=["p"])
+    with pytest.raises(UsageError, match=why):
+        writer.write(pa.table({"p": pa.array(values, kind), "v": [1] * len(values)}))
+
+
+def test_times_that_are_told_apart_name_folders() -> None:
+    """An hour earlier or later, in UTC, without a zone, and times of day that Python has."""
+    world = World()
+    hour = 3_600_000_000
+    for kind, value in (
+        (BERLIN, 1_792_888_200_000_000 - hour),
+        (BERLIN, 1_792_888_200_000_000 + 2 * hour),
+        (pa.timestamp("us", tz="UTC"), 1_792_888_200_000_000),
+        (pa.timestamp("ns"), 1_792_888_200_000_000_001),
+        (pa.time64("ns"), 1_000),
+    ):
+        writer = PartitionedWriter(world.attempt, partition_by=["p"])
+        writer.write(pa.table({"p": pa.array([value], kind), "v": [1]}))
+        writer.close()
+    assert {path.rpartition("/")[0] for path in world.read()} == {
+        "p=2026-10-25 01%3A30%3A00",
+        "p=2026-10-25 03%3A30%3A00",
+        "p=2026-10-25 00%3A30%3A00",
+        "p=2026-10-25 00%3A30%3A00.000000001",
+        "p=00%3A00%3A00.000001",
+    }

@@ -312,6 +312,16 @@ def test_a_hold_is_written_before_the_horizon_is_read(
     assert seen == [1]
 
 
+@pytest.mark.parametrize(
+    "snapshot", [1.5, True, None, "1700000000000000000", b"1", -1, 2**63, 2**70]
+)
+def test_a_hold_of_what_is_no_snapshot_leaves_nothing(client: Client, snapshot: object) -> None:
+    """Written down it could not be read again, and so would keep every version for ever."""
+    with pytest.raises((TypeError, UsageError), match="start_ts"):
+        client.tm.hold(snapshot, for_s=60)  # type: ignore[arg-type]  # what is tested
+    assert holds(client) == []
+
+
 @pytest.mark.parametrize("for_s", [0, -1, 31 * 24 * 3600, float("nan")])
 def test_a_hold_has_a_bound(client: Client, for_s: float) -> None:
     """A forgotten one would keep every version for ever."""

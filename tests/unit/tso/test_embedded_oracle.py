@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+import omidpy
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import (
@@ -652,3 +655,26 @@ def test_an_oracle_that_nobody_asks_keeps_its_lease(monkeypatch: pytest.MonkeyPa
             time.sleep(0.01)  # polls the housekeeper's thread
         assert read_lease(store) != before
     oracle.close()
+
+
+def test_an_oracle_without_a_free_descriptor_goes_on_when_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What opens the file anew may be refused by the system, which ended the oracle for good."""
+    with omidpy.connect(f"sqlite:///{tmp_path}/store.db") as tm:
+        tm.create_table("t", ["cf"])
+        tm.store._file._close_writers()  # type: ignore[attr-defined]  # as after an error
+        opened, fails = os.open, [3]
+
+        def open_(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+            if flags & os.O_DIRECTORY and fails[0]:
+                fails[0] -= 1
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return opened(path, flags, *rest, **options)
+
+        monkeypatch.setattr(os, "open", open_)
+        with tm.begin() as tx:
+            tx.table("t").put(b"r", {b"cf:q": b"1"})
+        assert not fails[0]
+        with tm.begin() as tx:
+            assert tx.table("t").row(b"r") == {b"cf:q": b"1"}

@@ -55,6 +55,17 @@ def rows(client: Client) -> dict[bytes, bytes]:
         return {key: data[b"cf:q"] for key, data in tx.table(TABLE).scan()}
 
 
+@pytest.mark.parametrize("task", [5, True, b"a", ["a"]])
+def test_the_name_of_a_task_is_text(client: Client, task: object) -> None:
+    """Written down as it is it could not be read, and so the owner could not commit."""
+    with client.tm.begin() as tx:
+        token = tx.token()
+        with pytest.raises(TypeError, match="name of a task"):
+            client.tm.resume(token, task=task)  # type: ignore[arg-type]  # what is tested
+        tx.table(TABLE).put(b"r", {b"cf:q": b"v"})
+    assert rows(client) == {b"r": b"v"}
+
+
 # -- the straight way ------------------------------------------------------------------------------
 
 

@@ -67,9 +67,10 @@ def make(tm: TransactionManager, places: Places, wanted: Definition) -> Definiti
             is_open=True,
             incarnation=uuid.uuid4().hex,
         )
+        written = encode_document(new)  # what it refuses leaves no table behind
         with contextlib.suppress(TableExists):
             make_table(tm, places.queue_id, number, wanted.buckets)
-        if tm.session.control.replace(places.row(), raw, encode_document(new)):
+        if tm.session.control.replace(places.row(), raw, written):
             return new
         _remove_unnamed(tm, places, number)
 

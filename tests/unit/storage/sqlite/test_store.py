@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sqlite3
@@ -413,6 +414,25 @@ def test_the_name_of_the_log_is_made_durable(
     assert synced == []
     again.write({"t": [put(b"r", 1)]}, durable=True)
     assert synced == [path.parent]
+    again.close()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES])
+def test_a_directory_that_cannot_be_synced_now_may_be_later(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """An oracle writes its batch again; any other error than of the store's ends it."""
+    store.close()
+    again = SqliteStore(path)
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageUnavailable, match=f"durable: {os.strerror(number)}"):
+        again.write({"t": [put(b"r", 1)]}, durable=True)
+    monkeypatch.undo()
+    again.write({"t": [put(b"r", 1)]}, durable=True)
     again.close()
 
 

@@ -15,6 +15,7 @@ import omidpy
 from omidpy.codec import BOOL, FLOAT32, FLOAT64, INT16, INT32, INT64, JSON, TEXT, Codec
 from omidpy.errors import CorruptCell, NoSuchTable, TransactionAborted, UsageError
 from omidpy.manager import TransactionManager
+from omidpy.tx.frames.names import column_of, text_of
 from omidpy.tx.frames.reading import page_batches, record_batches, schema_of
 from omidpy.tx.frames.shape import Shape
 
@@ -399,6 +400,54 @@ def test_documents_are_written_in_their_one_form(tm: TransactionManager) -> None
     data = pa.table({"row": [b"a"], "x": ['{"b": 1, "a": 2}']})
     tm.write_arrow("t", data, columns={"x": ("cf:x", "json")})
     assert tm.begin().table("t").row(b"a") == {b"cf:x": JSON.encode({"a": 2, "b": 1})}
+
+
+ODD_COLUMNS = (
+    b"cf:\xff",
+    b"cf:\\xff",
+    b"cf:\\xFF",
+    b"cf:\\\\xff",
+    b"cf:\\\xff",
+    b"cf:\\x5cxff",
+    b"cf:\\x\xf1",
+    b"cf:\xc3\xa4",
+    b"cf:\xc3",
+    b"cf:\\",
+    b"cf:",
+    b"cf:\x00\xc2\x80a",
+)
+
+
+def test_columns_that_are_no_text_come_back_as_they_were(tm: TransactionManager) -> None:
+    """A copy of a table has its columns, and no two of them have one name in the map."""
+    tm.create_table("copy", ["cf"])
+    there = {column: b"%d" % at for at, column in enumerate(ODD_COLUMNS)}
+    put(tm, b"a", there)
+    tm.write_arrow("copy", tm.scan_arrow("t"))
+    with tm.begin() as tx:
+        assert tx.table("copy").row(b"a") == tx.table("t").row(b"a") == there
+
+
+@given(st.binary())
+def test_a_name_leads_back_to_its_column(column: bytes) -> None:
+    """Whatever bytes it has; and what is text without backslashes is that text."""
+    assert column_of(text_of(column)) == column
+    if b"\\" not in column and column.decode(errors="ignore").encode() == column:
+        assert text_of(column) == column.decode()
+
+
+@given(st.lists(st.sampled_from([b"\\", b"x", b"f", b"5c", b"\xff", b"F", b"0"])).map(b"".join))
+def test_a_name_that_looks_like_bytes_leads_back_too(column: bytes) -> None:
+    """Backslashes are where two columns could come to have one name."""
+    assert column_of(text_of(column)) == column
+
+
+def test_a_map_that_names_a_column_twice_is_refused(tm: TransactionManager) -> None:
+    """One of the values would be lost."""
+    kind = pa.map_(pa.string(), pa.binary())
+    cells = pa.array([[("cf:a", b"1"), ("cf:a", b"2")]], kind)
+    with pytest.raises(UsageError, match="twice"):
+        tm.write_arrow("t", pa.table({"row": pa.array([b"a"]), "cells": cells}))
 
 
 def test_a_map_is_written(tm: TransactionManager) -> None:
