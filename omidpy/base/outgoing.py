@@ -47,7 +47,7 @@ class Outgoing(Generic[N]):
         self.sending = threading.Lock()
         """Held by the thread that sends."""
         self._none: Piece[N] = (b"", [], ())
-        self._piece = self._none
+        self._piece: Piece[N] = self._none
 
     def add(self, name: N, request: bytes) -> None:
         """Put a request in line."""

@@ -257,7 +257,7 @@ def test_what_comes_while_one_sends_goes_in_one_piece(server: FakeHBase) -> None
     pieces: list[int] = []
     take = connection._outgoing.piece
 
-    def piece(seal: Callable[[bytes], bytes] | None) -> Piece[int]:
+    def piece(seal: Callable[[bytes], bytes] | None = None) -> Piece[int]:
         taken = take(seal)
         pieces.append(len(taken[2]))
         return taken
@@ -289,7 +289,7 @@ def test_one_who_has_sent_for_long_hands_over_at_once(
     reading = connection.send("M", b"reading", until_s=until())
     connection._reader = reading  # so that the other one waits for another thread to read
 
-    def piece(seal: Callable[[bytes], bytes] | None) -> Piece[int]:
+    def piece(seal: Callable[[bytes], bytes] | None = None) -> Piece[int]:
         taken = take(seal)
         if not later:
             later.append(pool.submit(connection.call, "M", b"later", until_s=until()))
