@@ -37,7 +37,7 @@ help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 # What is compiled shadows its source, so a change of that source installs again.
-COMPILED := $(foreach module,tso/core/engine $(addprefix omidpy/storage/hbase/native/,cellblock wire/answers),$(module).py $(module).pxd)
+COMPILED := $(foreach module,tso/core/engine omidpy/wire/protobuf $(addprefix omidpy/storage/hbase/native/,cellblock wire/answers),$(module).py $(module).pxd)
 $(STAMP): pyproject.toml .ci/setup $(wildcard setup.py $(COMPILED))
 	@sh .ci/setup $(STAMP) && touch $(DEMO_STAMP)
 
@@ -94,6 +94,6 @@ release: setup  ## check, build, try, describe and tag a release; pushes nothing
 
 clean:  ## remove what builds and runs left; .venv stays
 	rm -rf build dist site *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-	  .benchmarks spark-warehouse metastore_db derby.log tso/core/*.so tso/core/engine.c omidpy/storage/hbase/native/*.so \
+	  .benchmarks spark-warehouse metastore_db derby.log tso/core/*.so tso/core/engine.c omidpy/wire/*.so omidpy/storage/hbase/native/*.so \
 	  $(STAMP) $(DEMO_STAMP) .venv-newest/.complete
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,9 +1,10 @@
 """One open connection to the oracle, shared by every thread that asks something.
 
-Requests are pipelined: a thread sends its own, and many wait at once.  No thread is kept for
-reading.  Of those who wait, one *leads*: it reads the socket and hands out answers, its own and the
-others', and passes the lead on when it has its own.  A lone caller so pays for one send and one
-read, and for no switch of threads.
+Requests are pipelined: many threads wait at once, and no thread is kept for sending or for reading.
+One of them sends what is in line, its own request and those that others put there meanwhile, in one
+system call (`base/outgoing.py`).  Of those who wait, one *leads*: it reads the socket and hands out
+answers, its own and the others', and passes the lead on when it has its own.  A lone caller so pays
+for one send and one read, and for no switch of threads.
 
 It lacks reconnecting and repeating: a link that ended stays ended, and `oracle/links.py` opens the
 next.  A request without an answer in its time ends the whole link, because the answer might still
@@ -13,10 +14,13 @@ Invariants:
 
 * While a call waits on an open link, some thread leads or is about to: the lead is taken, passed
   and given up under `_lock`, together with the list of those who wait.
+* While a request is in line on an open link, some thread sends or is about to.
 * Every call registered with the connection is settled exactly once: by its answer, or by the end.
 * A thread that an exception takes out of a call ends the link: half a request may be sent, half an
   answer read, and the lists may be torn.
-* Requests are sent in the order in which they were registered: both happen under `_send_lock`.
+* Requests are put in line in the order in which they are registered, both at once under `_lock`,
+  and they are sent in the order of the line.
+* A request that `LinkDown` calls not sent, the oracle never gets whole.
 * The descriptor is closed when the last thread has left; until then it is only shut down, which
   wakes a reader and a writer, so that its number cannot be reused under them.
 """
@@ -32,6 +36,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from omidpy.base.outgoing import Outgoing
 from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
@@ -63,15 +68,18 @@ class LinkDown(Exception):
 
 
 class _Call:
-    """One request on its way: what its thread sleeps on, and what it finds when it wakes."""
+    """One request on its way: until when, what its thread sleeps on, and what it finds then."""
 
-    __slots__ = ("answer", "is_settled", "leads", "wake")
+    __slots__ = ("answer", "deadline_s", "is_settled", "leads", "timeout_s", "wake")
 
-    def __init__(self) -> None:
+    def __init__(self, deadline_s: float, timeout_s: float) -> None:
+        self.deadline_s = deadline_s
+        self.timeout_s = timeout_s
         self.answer: Answer | None = None
         self.is_settled = False
         self.leads = False
-        self.wake: SimpleQueue[None] = SimpleQueue()
+        self.wake: SimpleQueue[None] | None = None
+        """None as long as its thread has led from the first."""
 
 
 class Link:
@@ -91,7 +99,8 @@ class Link:
         self._clock = clock
         self._readable = network.poller(sock, select.POLLIN)
         self._writable = network.poller(sock, select.POLLOUT)
-        self._send_lock = threading.Lock()
+        self._reader = network.reader(sock)
+        self._outgoing: Outgoing[_Call] = Outgoing()
         self._lock = threading.Lock()
         self._followers: dict[_Call, None] = {}
         self._has_leader = False
@@ -168,16 +177,26 @@ class Link:
         Cost: 1 round trip.
         """
         frame = frame_request(question, packed=packed)
-        call = _Call()
+        call = _Call(self._clock.monotonic_s() + timeout_s, timeout_s)
+        outgoing = self._outgoing
         try:
-            deadline_s = within(self._send_lock, self._start, call, question, frame, timeout_s)
-            self._wait(call, deadline_s, timeout_s)
-            within(self._lock, self._finish, call)
+            within(self._lock, self._register, question, call, frame)
+            while not call.is_settled:
+                # Again whenever it was woken: one who has sent for long hands over so.  And before
+                # it reads, since nobody can wake it then.
+                if outgoing.line:
+                    outgoing.send_on(self._send, call, self._hands_over)
+                if call.leads:
+                    self._read(call)
+                elif not call.is_settled:  # as it may be by the end, while it sent
+                    self._sleep(call)
+            if call in self._users:
+                within(self._lock, self._finish, call)
         except BaseException:
             self._abandon(call)
             raise
         if call.answer is None:
-            raise self._down(was_sent=True)
+            raise self._down(was_sent=within(outgoing.sending, self._was_sent, call))
         return call.answer
 
     def _abandon(self, call: _Call) -> None:
@@ -192,10 +211,11 @@ class Link:
         Raises:
             LinkDown: if no answer came.
         """
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        self._send(self._connection.handshake(), deadline_s, timeout_s)
+        call = _Call(self._clock.monotonic_s() + timeout_s, timeout_s)
+        self._outgoing.add(call, self._connection.handshake())
+        self._outgoing.send_on(self._send, call, self._hands_over)
         while self._connection.phase is Phase.HANDSHAKING:
-            self._read(deadline_s, timeout_s)
+            self._read(call)
         if self._failure is not None:
             raise self._down(was_sent=False)
 
@@ -217,15 +237,8 @@ class Link:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _start(self, call: _Call, question: Question, frame: bytes, timeout_s: float) -> float:
-        """Register a call and send its request; return when it must be answered."""
-        within(self._lock, self._register, question, call)
-        deadline_s = self._clock.monotonic_s() + timeout_s
-        self._send(frame, deadline_s, timeout_s)
-        return deadline_s
-
-    def _register(self, question: Question, call: _Call) -> None:
-        """Let `call` in, or raise.  Holds `_lock`."""
+    def _register(self, question: Question, call: _Call, frame: bytes) -> None:
+        """Let `call` in and put its request in line, or raise.  Holds `_lock`."""
         if self._failure is not None:
             raise self._down(was_sent=False)
         if isinstance(question, CommitRequest) and self._is_over():
@@ -238,6 +251,8 @@ class Link:
         except LocalProtocolError:  # nothing was registered
             self._users.pop(call, None)
             raise
+        self._join(call)
+        self._outgoing.add(call, frame)
 
     def _is_over(self) -> bool:
         """Say whether the oracle hung up while no call was under way.
@@ -256,68 +271,98 @@ class Link:
             return True
         return True
 
-    def _send(self, frame: bytes, deadline_s: float, timeout_s: float) -> None:
-        """Send everything, or end the link.  No other thread sends meanwhile."""
-        rest = memoryview(frame)
-        while rest:
-            try:
-                rest = rest[self._sock.send(rest) :]
-            except BlockingIOError:
-                left_s = deadline_s - self._clock.monotonic_s()
-                if left_s <= 0 or not self._writable.poll(math.ceil(left_s * 1000)):
-                    self.kill(f"a request could not be sent within {timeout_s:g} s")
-                    return
-            except OSError as error:
-                self.kill(f"sending failed: {error}")
-                return
+    def _send(self, call: _Call) -> bool:
+        """Send what is in line as one piece; say whether more can be.  Holds `sending`.
+
+        Whatever ends it ends the link, by `call`'s time limit.
+        """
+        outgoing = self._outgoing
+        try:
+            while self._failure is None:
+                piece = outgoing.piece()
+                if not piece[0] or outgoing.push(piece, self._sock.send):
+                    return True
+                self._await_room(call)
+        except OSError as error:
+            self.kill(f"sending failed: {error}")
+        return False
+
+    def _await_room(self, call: _Call) -> None:
+        """Wait until the socket takes bytes, or end the link; others read meanwhile."""
+        within(self._lock, self._stand_back, call)
+        left_s = call.deadline_s - self._clock.monotonic_s()
+        if left_s <= 0 or not self._writable.poll(math.ceil(left_s * 1000)):
+            self.kill(f"a request could not be sent within {call.timeout_s:g} s")
+        within(self._lock, self._join, call)
+
+    def _hands_over(self) -> bool:
+        """Let a thread go on whose own request is in line; say whether one does.
+
+        One that leads may not hear of it.  One that comes to lead looks at the line behind that, so
+        that either it or this thread sees the other.
+        """
+        for other in tuple(self._outgoing.line):
+            if not other.leads and other.wake is not None:
+                other.wake.put(None)
+                return not other.leads
+        return False
+
+    def _was_sent(self, call: _Call) -> bool:
+        """Say whether the oracle may have a request, of a link that has ended.  Holds `sending`."""
+        if isinstance(self._sock, TlsSocket):  # which is no C code, so that it may have sent more
+            return not self._outgoing.is_untouched(call)
+        return not self._outgoing.is_unsent(call)
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def _wait(self, call: _Call, deadline_s: float, timeout_s: float) -> None:
-        """Return once `call` is settled, leading if no other thread does."""
-        if within(self._lock, self._is_over_for, call):
+    def _join(self, call: _Call) -> None:
+        """Let a call's thread lead if no other does, else follow.  Holds `_lock`."""
+        if call.is_settled or call not in self._users:
             return
-        if not call.leads:
-            left_s = deadline_s - self._clock.monotonic_s()
-            try:
-                call.wake.get(timeout=max(0.0, left_s))
-            except Empty:
-                within(self._lock, self._time_out, call, timeout_s)
-        if call.leads:
-            while not call.is_settled:
-                self._read(deadline_s, timeout_s)
-
-    def _is_over_for(self, call: _Call) -> bool:
-        """Say whether `call` is settled; else let it lead, or follow."""
-        if call.is_settled:
-            return True
         if self._has_leader:
+            if call.wake is None:
+                call.wake = SimpleQueue()
             self._followers[call] = None
         else:
             self._has_leader = call.leads = True
-        return False
 
-    def _time_out(self, call: _Call, timeout_s: float) -> None:
+    def _stand_back(self, call: _Call) -> None:
+        """Take a call's thread, which is busy, from those who lead and follow.  Holds `_lock`."""
+        self._followers.pop(call, None)
+        if call.leads:
+            call.leads = False
+            self._pass_the_lead()
+
+    def _sleep(self, call: _Call) -> None:
+        """Wait until `call` is settled, or its thread is to do something."""
+        assert call.wake is not None, "a follower has one"
+        left_s = call.deadline_s - self._clock.monotonic_s()
+        try:
+            call.wake.get(timeout=max(0.0, left_s))
+        except Empty:
+            within(self._lock, self._time_out, call)
+
+    def _time_out(self, call: _Call) -> None:
         self._followers.pop(call, None)
         if not call.is_settled and not call.leads:
-            self._end(f"a request got no answer within {timeout_s:g} s", None)
+            self._end(f"a request got no answer within {call.timeout_s:g} s", None)
 
     def _pass_the_lead(self) -> None:
         for follower in self._followers:
             follower.leads = True
-            follower.wake.put(None)
+            self._wake(follower)
             del self._followers[follower]
             return
         self._has_leader = False
 
-    def _read(self, deadline_s: float, timeout_s: float) -> None:
+    def _read(self, call: _Call) -> None:
         """Wait for bytes and hand out what they complete, or end the link."""
-        left_s = deadline_s - self._clock.monotonic_s()
-        if left_s <= 0 or not self._readable.poll(math.ceil(left_s * 1000)):
-            self.kill(f"a request got no answer within {timeout_s:g} s")
+        left_s = call.deadline_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            self.kill(f"a request got no answer within {call.timeout_s:g} s")
             return
         try:
-            data = self._sock.recv(_READ_BYTES)
+            data = self._reader.read(_READ_BYTES, left_s, is_alone=len(self._users) == 1)
         except BlockingIOError:
             return
         except Refused as error:
@@ -326,9 +371,13 @@ class Link:
         except OSError as error:
             self.kill(f"reading failed: {error}")
             return
-        within(self._lock, self._hand_out, data)
+        within(self._lock, self._hand_out, data, call)
 
-    def _hand_out(self, data: bytes) -> None:
+    def _hand_out(self, data: bytes, reader: _Call) -> None:
+        """Give the answers in `data` to their calls.  Holds `_lock`.
+
+        The thread that reads leaves here, if its own is among them.
+        """
         if self._failure is not None:
             return
         if not data:
@@ -340,13 +389,20 @@ class Link:
                 self._settle(call, answer)
         except RemoteProtocolError as error:
             self._end(f"the oracle broke the protocol: {error}", error)
+        if reader.is_settled:
+            self._finish(reader)
 
     def _settle(self, call: _Call, answer: Answer) -> None:
         call.answer = answer
         call.is_settled = True
         if call in self._followers:
-            call.wake.put(None)
+            self._wake(call)
             del self._followers[call]
+
+    @staticmethod
+    def _wake(call: _Call) -> None:
+        if call.wake is not None:
+            call.wake.put(None)
 
     # -- ending ------------------------------------------------------------------------------------
 
@@ -359,7 +415,7 @@ class Link:
         self._connection.end()
         for call in self._users:
             call.is_settled = True
-            call.wake.put(None)
+            self._wake(call)
         with suppress(OSError):
             if self._is_reset:
                 # What is still in our send buffer must not reach the oracle after a repetition.
@@ -374,6 +430,7 @@ class Link:
         """Pass on the lead, then take the thread out.  Holds `_lock`."""
         if call.leads:
             self._pass_the_lead()
+            call.leads = False
         self._leave(call)
 
     def _leave(self, call: _Call) -> None:

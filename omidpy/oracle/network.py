@@ -1,16 +1,19 @@
 """How a client reaches an oracle: through the operating system, or a simulator in its place.
 
-`WakefulPoller` looks for an answer that is about to come, see `base/wakefulness.py`, where there
-are several processors.
+`Reader` waits for bytes, and takes them in the same system call where it can.  It looks for an
+answer that is about to come, see `base/timing/wakefulness.py`, where there are several processors
+and one thread alone waits: where there are others, they have something better to do with both.
 
 It lacks any idea of what is read: `link.py` has that.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +32,11 @@ LIVENESS_OPTIONS: Final = {
 
 By default that takes the kernel two hours, for which a server keeps a client's place and its
 holds, and a client believes in a connection that no server knows of."""
+
+
+_LONGEST_READ_S: Final = 1
+"""How long a system call waits that reads, unless it is to be shorter."""
+_LONGEST_READ: Final = struct.pack("ll", _LONGEST_READ_S, 0)
 
 
 def watch_peer(sock: socket.socket) -> None:
@@ -58,38 +66,88 @@ class Network(Protocol):
         """Return what waits until a socket is ready for `select.POLLIN` or `select.POLLOUT`."""
         ...
 
+    def reader(self, sock: socket.socket | TlsSocket) -> Reader:
+        """Return what waits for a socket's bytes and takes them."""
+        ...
+
     def pause(self, seconds: float, *, until_free: threading.Lock) -> None:
         """Wait for so long, or until a lock is free."""
         ...
 
 
-class WakefulPoller:
-    """A poller that stays awake where what it waits for is about to come."""
+class Readable(Protocol):
+    """What is read: a socket."""
 
-    def __init__(self, sleeper: Poller, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Sleep by means of `sleeper`, which also looks; `now_s` tells the time."""
-        self._sleeper = sleeper
+    def recv(self, size: int, /) -> bytes:
+        """Return what has arrived, or raise `OSError`."""
+        ...
+
+
+class Reader:
+    """Waits for the bytes of a socket, awake where they are about to come."""
+
+    def __init__(
+        self,
+        sock: Readable,
+        poller: Poller,
+        now_s: Callable[[], float] = time.monotonic,
+        *,
+        waits_in_recv: bool = False,
+        may_look: bool = False,
+    ) -> None:
+        """Read a socket.
+
+        Args:
+            sock: What is read.
+            poller: Says whether there is something to read.
+            now_s: Tells the time.
+            waits_in_recv: Whether the socket itself waits for bytes, for a second at most.
+            may_look: Whether a processor is left for what it waits for.
+        """
+        self._sock = sock
+        self._poller = poller
         self._now_s = now_s
+        self._waits_in_recv = waits_in_recv
+        self._may_look = may_look
         self._wakefulness = Wakefulness()
 
-    def poll(self, timeout: int, /) -> Sequence[object]:
-        """Wait so many milliseconds at most; return something if the socket is ready."""
-        if timeout <= 0:
-            return self._sleeper.poll(timeout)
+    def read(self, size: int, timeout_s: float, *, is_alone: bool) -> bytes:
+        """Wait for bytes and return them; none at the end of the conversation.
+
+        Args:
+            size: How many at most.
+            timeout_s: How long to wait at most, above 0; it may be less.
+            is_alone: Whether no other thread waits for what comes.
+
+        Raises:
+            BlockingIOError: nothing has come.
+            OSError: the connection has ended.
+        """
+        if not (is_alone and self._may_look):
+            self._wakefulness.forget()
+            return self._sleep(size, timeout_s)
         wakefulness = self._wakefulness
         began_s = self._now_s()
         if wakefulness.begin(began_s):
             looks = True
             while looks:
-                ready = self._sleeper.poll(0)
+                is_ready = self._poller.poll(0)
                 looks = wakefulness.goes_on(self._now_s())
-                if ready:
-                    return ready
+                if is_ready:
+                    return self._sock.recv(size)
             wakefulness.forget()
-            return self._sleeper.poll(timeout)
-        ready = self._sleeper.poll(timeout)
-        wakefulness.came(self._now_s() - began_s)
-        return ready
+        try:
+            return self._sleep(size, timeout_s)
+        finally:
+            wakefulness.came(self._now_s() - began_s)
+
+    def _sleep(self, size: int, timeout_s: float) -> bytes:
+        """Wait for bytes in one system call, or in two."""
+        if self._waits_in_recv and timeout_s >= _LONGEST_READ_S:
+            return self._sock.recv(size)
+        if not self._poller.poll(math.ceil(timeout_s * 1000)):
+            raise BlockingIOError
+        return self._sock.recv(size)
 
 
 class SystemNetwork:
@@ -103,8 +161,20 @@ class SystemNetwork:
         """Watch a descriptor; see `Network`."""
         found = select.poll()
         found.register(sock, events)
-        is_alone = (os.cpu_count() or 1) == 1
-        return found if is_alone or events != select.POLLIN else WakefulPoller(found)
+        return found
+
+    def reader(self, sock: socket.socket | TlsSocket) -> Reader:
+        """Read a descriptor; see `Network`.  A plain socket waits by itself from now on."""
+        waits_in_recv = isinstance(sock, socket.socket)
+        if isinstance(sock, socket.socket):
+            sock.setblocking(True)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LONGEST_READ)
+        return Reader(
+            sock,
+            self.poller(sock, select.POLLIN),
+            waits_in_recv=waits_in_recv,
+            may_look=(os.cpu_count() or 1) > 1,
+        )
 
     def pause(self, seconds: float, *, until_free: threading.Lock) -> None:
         """Wait; see `Network`."""

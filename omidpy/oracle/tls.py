@@ -132,13 +132,14 @@ class TlsSocket:
         """Close the socket below."""
         self._plain.close()
 
-    def send(self, data: memoryview) -> int:
-        """Send a beginning of `data`; return how much.
+    def send(self, data: bytes | memoryview, flags: int = 0) -> int:
+        """Send a beginning of `data`; return how much.  No flag has an effect: it never waits.
 
         Raises:
             BlockingIOError: not now.  The next call must bring the same bytes.
             OSError: the connection is broken.
         """
+        del flags
         return within(self._lock, self._send, data)
 
     def recv(self, size: int) -> bytes:
@@ -151,7 +152,7 @@ class TlsSocket:
         """
         return within(self._lock, self._receive, size)
 
-    def _send(self, data: memoryview) -> int:
+    def _send(self, data: bytes | memoryview) -> int:
         if not self._taken:
             chunk = data[:_CHUNK_BYTES]
             self._stream.seal(chunk)

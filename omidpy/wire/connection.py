@@ -150,14 +150,13 @@ class ClientConnection(Generic[Ticket]):
                         f"the commit of start_ts {start_ts} names no cell; a transaction that "
                         "wrote nothing needs no commit"
                     )
-                _claim(self._commits, start_ts, ticket, f"a commit of start_ts {start_ts}")
+                _claim(self._commits, start_ts, ticket, "a commit of start_ts")
             case FenceRequest(table_id=table_id):
-                _claim(self._fences, table_id, ticket, f"a fence on table {table_id}")
+                _claim(self._fences, table_id, ticket, "a fence on table")
             case InvalidateRequest(start_ts=start_ts):
                 self._require(Feature.INVALIDATE)
                 _check_start_ts(start_ts)
-                what = f"an invalidation of start_ts {start_ts}"
-                _claim(self._invalidations, start_ts, ticket, what)
+                _claim(self._invalidations, start_ts, ticket, "an invalidation of start_ts")
             case _:
                 assert_never(question)
 
@@ -247,7 +246,7 @@ def _check_commit_ts(start_ts: Timestamp, commit_ts: Timestamp | None) -> None:
 
 def _claim(pending: dict[int, Ticket], name: int, ticket: Ticket, what: str) -> None:
     if name in pending:
-        raise LocalProtocolError(f"{what} is in flight already; its answer must come first")
+        raise LocalProtocolError(f"{what} {name} is in flight already; its answer must come first")
     pending[name] = ticket
 
 

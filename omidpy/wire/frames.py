@@ -18,6 +18,7 @@ forms are read, the first is written unless the other is asked for.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Final, TypeAlias, assert_never
 
@@ -53,6 +54,7 @@ from omidpy.wire.protobuf import (
     joined,
     key,
     last_of_each,
+    numbers,
     put_bool,
     put_bytes,
     put_int64,
@@ -161,6 +163,8 @@ def frame_request(request: Request, *, packed: bool = False) -> bytes:
         UsageError: if the frame is longer than any server reads; the transaction is too large.
         LocalProtocolError: if a number does not fit its field.
     """
+    if request == _BEGIN:  # as half of all are
+        return _BEGIN_FRAME
     payload = encode_request(request, packed=packed)
     if _LENGTH.size + len(payload) > MAX_REQUEST_FRAME_BYTES:
         count = len(request.cell_ids) if isinstance(request, CommitRequest) else 0
@@ -191,17 +195,22 @@ class FrameReader:
             RemoteProtocolError: if a frame announces more than the limit.
         """
         buffer = self._buffer
-        buffer += data
+        source: bytes | bytearray = data
+        if buffer:
+            buffer += data
+            source = buffer
         payloads: list[bytes] = []
         position = 0
-        while len(payloads) != at_most and len(buffer) - position >= _LENGTH.size:
-            end = position + _LENGTH.size + self._length_at(position)
-            if end > len(buffer):
+        while len(payloads) != at_most and len(source) - position >= _LENGTH.size:
+            end = position + _LENGTH.size + self._length_at(source, position)
+            if end > len(source):
                 break
-            payloads.append(bytes(buffer[position + _LENGTH.size : end]))
+            payloads.append(bytes(source[position + _LENGTH.size : end]))
             position = end
-        if position:
+        if source is buffer:
             del buffer[:position]
+        elif position < len(data):
+            buffer += data[position:]
         return payloads
 
     def take(self) -> bytearray:
@@ -213,15 +222,15 @@ class FrameReader:
             RemoteProtocolError: if it announces more than the limit.
         """
         taken = self._buffer
-        end = _LENGTH.size + self._length_at(0)
+        end = _LENGTH.size + self._length_at(taken, 0)
         assert end <= len(taken), "the frame is unfinished"
         self._buffer = taken[end:]
         del taken[end:]
         return taken
 
-    def _length_at(self, position: int) -> int:
-        """Return how long a payload is whose frame begins at a position of the buffer."""
-        length: int = _LENGTH.unpack_from(self._buffer, position)[0]
+    def _length_at(self, source: bytes | bytearray, position: int) -> int:
+        """Return how long a payload is whose frame begins at a position."""
+        length: int = _LENGTH.unpack_from(source, position)[0]
         if _LENGTH.size + length > self._max_frame_bytes:
             raise RemoteProtocolError(
                 f"a frame of {_LENGTH.size + length} bytes is announced, where at most "
@@ -366,6 +375,8 @@ def _enclosed(kind: int, body: bytearray) -> bytes:
 
 
 _COMMIT_CELLS_HEAD: Final = _enclosed(_COMMIT_CELLS, bytearray())[:-1]
+_BEGIN: Final = TimestampRequest()
+_BEGIN_FRAME: Final = frame(encode_request(_BEGIN))
 
 
 # -- reading messages ------------------------------------------------------------------------------
@@ -398,16 +409,18 @@ def decode_response(payload: bytes) -> Response:
     Raises:
         RemoteProtocolError: if it holds anything but exactly one complete response.
     """
+    found = numbers(payload)
+    if found is not None:  # as nearly all are
+        if found[0] == _TIMESTAMP:
+            return _timestamp_response(found[1])
+        if found[0] == _COMMIT and _COMMIT_RESPONSE_ANY_CONFLICT.isdisjoint(found[1]):
+            return _commit_response(found[1])
     kind, body = _opened(payload, what="response")
     values = last_of_each(body)
     if kind == _TIMESTAMP:
-        return TimestampResponse(
-            Timestamp(required(values, _TIMESTAMP_RESPONSE_START, "a start_ts")),
-            _timestamp(values, _TIMESTAMP_RESPONSE_LOW_WATERMARK),
-            _timestamp(values, _TIMESTAMP_RESPONSE_NEWEST_FENCE),
-        )
+        return _timestamp_response(values)
     if kind == _COMMIT:
-        return _decode_commit_response(body, values)
+        return _commit_response(values, body)
     if kind == _HANDSHAKE:
         return HandshakeResponse(
             bool(values.get(_HANDSHAKE_RESPONSE_COMPATIBLE, 0)),
@@ -456,7 +469,16 @@ def brings_cells(payload: bytes) -> bool:
     return payload.startswith(_COMMIT_CELLS_HEAD)
 
 
-def _decode_commit_response(body: bytes, values: Fields) -> CommitResponse:
+def _timestamp_response(values: Mapping[int, int | bytes]) -> TimestampResponse:
+    return TimestampResponse(
+        Timestamp(required(values, _TIMESTAMP_RESPONSE_START, "a start_ts")),
+        _timestamp(values, _TIMESTAMP_RESPONSE_LOW_WATERMARK),
+        _timestamp(values, _TIMESTAMP_RESPONSE_NEWEST_FENCE),
+    )
+
+
+def _commit_response(values: Mapping[int, int | bytes], body: bytes = b"") -> CommitResponse:
+    """Return a verdict; `body` is where its conflicts are, if it has any."""
     if values.get(_COMMIT_RESPONSE_ABORTED, 0):
         commit_ts = None
     else:
@@ -532,6 +554,6 @@ def _capabilities(body: bytes, field_key: int) -> PeerCapabilities | None:
     )
 
 
-def _timestamp(values: Fields, field_key: int) -> Timestamp | None:
+def _timestamp(values: Mapping[int, int | bytes], field_key: int) -> Timestamp | None:
     value = int64(values, field_key)
     return None if value is None else Timestamp(value)

@@ -11,12 +11,18 @@ than 64 bits.
 
 A field is named by its *key*, `number << 3 | wire type`, as it stands on the wire.
 
+The module is compiled as the oracle's engine is: plain Python, to which `protobuf.pxd` beside it
+gives C types where a compiler is found at install time.  What nearly every message is goes through
+one call of `numbers` or of `put_int64s`, since calls are most of what the others take.  Compiled,
+nothing else holds an index in `numbers` against the length of what it is an index into: each one
+comes behind the comparison that says it is within.
+
 Source: the Protocol Buffers encoding specification.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final, TypeAlias
 
@@ -34,6 +40,17 @@ _MAX_KEY: Final = 2**32 - 1
 _MIN_INT64: Final = -(2**63)
 _MAX_INT64: Final = 2**63 - 1
 _FIXED_SIZES: Final = {FIXED64: 8, FIXED32: 4}
+_MASK: Final = 2**64 - 1
+_LEAST_KEY: Final = 8
+_NUMBER: Final = VARINT
+_MESSAGE: Final = BYTES
+
+_IS_COMPILED: Final = not __file__.endswith(".py")
+
+
+def is_compiled() -> bool:
+    """Say whether this module runs as machine code."""
+    return _IS_COMPILED
 
 
 def key(number: int, wire_type: int) -> int:
@@ -46,11 +63,10 @@ def key(number: int, wire_type: int) -> int:
 
 def put_varint(out: bytearray, value: int) -> None:
     """Append a non-negative number, seven bits a byte, lowest first."""
-    append = out.append
     while value > 0x7F:
-        append(value & 0x7F | 0x80)
+        out.append(value & 0x7F | 0x80)
         value >>= 7
-    append(value)
+    out.append(value)
 
 
 def put_uint64(out: bytearray, field_key: int, value: int) -> None:
@@ -85,15 +101,38 @@ def put_int64s(out: bytearray, number: int, values: Iterable[int], *, packed: bo
     Raises:
         LocalProtocolError: if a value does not fit into 64 bits.
     """
-    before = bytearray()
-    if not packed:
-        put_varint(before, key(number, VARINT))
     body = bytearray()
+    each = 0 if packed else key(number, VARINT)
+    if _IS_COMPILED:
+        _put_each(body, each, values)
+    else:
+        _put_each_in_pairs(body, each, values)
+    if not packed:
+        out += body
+    elif body:
+        put_bytes(out, key(number, BYTES), body)
+
+
+def _put_each(body: bytearray, field_key: int, values: Iterable[int]) -> None:
+    """Append signed numbers, each behind a key unless that is 0."""
+    for value in values:
+        if not _MIN_INT64 <= value <= _MAX_INT64:
+            _unsigned(value)  # which refuses it
+        if field_key:
+            put_varint(body, field_key)
+        number = value
+        put_varint(body, number & _MASK)
+
+
+def _put_each_in_pairs(body: bytearray, field_key: int, values: Iterable[int]) -> None:
+    """Do as `_put_each`, without its calls, which would take half of a commit request's time."""
+    before = bytearray()
+    if field_key:
+        put_varint(before, field_key)
     append = body.append
     pairs, last = _pairs(), _LAST
     for value in values:
         body += before
-        # As in `put_varint`, whose calls would take half of a commit request's time.
         if _MIN_INT64 <= value < 0:
             rest = value + 2**64
         else:
@@ -111,10 +150,6 @@ def put_int64s(out: bytearray, number: int, values: Iterable[int], *, packed: bo
             append(rest & 0x7F | 0x80)
             rest >>= 7
         append(rest)
-    if not packed:
-        out += body
-    elif body:
-        put_bytes(out, key(number, BYTES), body)
 
 
 _HIGH_BITS: Final = 56
@@ -195,6 +230,47 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise RemoteProtocolError(f"field {field_key >> 3} has the wire type {wire_type}")
 
 
+def numbers(payload: bytes) -> tuple[int, dict[int, int]] | None:
+    """Return the key of the one message in a payload, and what `last_of_each` makes of its body.
+
+    None: there is something else in the payload than that, or in the body than numbers, or they
+    cannot be read; `fields` goes through it then.
+    """
+    octets = payload
+    size = len(payload)
+    values: dict[int, int] = {}
+    position = count = 0
+    kind = field_key = 0
+    while position < size:
+        byte = octets[position]
+        position += 1
+        value = byte & 0x7F
+        shift = 7
+        while byte > 0x7F:
+            if position == size:
+                return None
+            byte = octets[position]
+            if shift == 63 and byte > 1:  # the tenth byte has room for one more bit
+                return None
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        if count & 1:
+            if count > 1:
+                values[field_key] = value
+            elif value != size - position:
+                return None
+        else:
+            if not _LEAST_KEY <= value <= _MAX_KEY or value & 7 != (_NUMBER if count else _MESSAGE):
+                return None
+            if count:
+                field_key = value
+            else:
+                kind = value
+        count += 1
+    return None if count < 2 or count & 1 else (kind, values)
+
+
 def varints(data: bytes) -> Iterator[int]:
     """Yield the numbers of a packed field.
 
@@ -255,19 +331,19 @@ def last_of_each(body: bytes) -> Fields:
     return dict(fields(body))
 
 
-def int64(values: Fields, field_key: int) -> int | None:
+def int64(values: Mapping[int, int | bytes], field_key: int) -> int | None:
     """Return a number of 64 bits; None if the field is not there, or is no number."""
     value = values.get(field_key)
     return signed64(value) if isinstance(value, int) else None
 
 
-def int32(values: Fields, field_key: int) -> int:
+def int32(values: Mapping[int, int | bytes], field_key: int) -> int:
     """Return a number of 32 bits; 0 if the field is not there, or is no number."""
     value = values.get(field_key, 0)
     return signed32(value) if isinstance(value, int) else 0
 
 
-def required(values: Fields, field_key: int, what: str) -> int:
+def required(values: Mapping[int, int | bytes], field_key: int, what: str) -> int:
     """Return a number of 64 bits.
 
     Raises:

@@ -32,7 +32,7 @@ from omidpy.oracle.base import (
     CommitRefused,
     InvalidationVerdict,
 )
-from omidpy.oracle.link import Link
+from omidpy.oracle.link import Link, _Call
 from omidpy.oracle.network import SystemNetwork
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.wire import frames
@@ -475,10 +475,10 @@ def test_a_new_connection_is_opened_only_once_the_old_one_is_closed(
     may_read_on = threading.Event()
     read = Link._read
 
-    def slow(link: Link, deadline_s: float, timeout_s: float) -> None:
+    def slow(link: Link, call: _Call) -> None:
         if threading.current_thread() is not threading.main_thread():
             assert may_read_on.wait(PATIENCE_S)
-        read(link, deadline_s, timeout_s)
+        read(link, call)
 
     def script(peer: Conversation) -> None:
         peer.shake_hands()
@@ -708,11 +708,11 @@ def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
     is_followed = threading.Event()
     read = Link._read
 
-    def interrupted(link: Link, deadline_s: float, timeout_s: float) -> None:
+    def interrupted(link: Link, call: _Call) -> None:
         if threading.current_thread().name == "leader":
             assert is_followed.wait(PATIENCE_S)
             raise KeyboardInterrupt
-        read(link, deadline_s, timeout_s)
+        read(link, call)
 
     def script(peer: Conversation) -> None:
         peer.shake_hands()

@@ -1,8 +1,8 @@
 """What is compiled in both of its forms, as it is written, and compiled.
 
-The oracle's decision step, the codec of HBase's cells, and what reads HBase's answers.  The
-compiled form is built once a session from the same source into a temporary folder, so that it is
-tested whether or not the installed package happens to be compiled.
+The oracle's decision step, the encoding of messages, the codec of HBase's cells, and what reads
+HBase's answers.  The compiled form is built once a session from the same source into a temporary
+folder, so that it is tested whether or not the installed package happens to be compiled.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ CELLS = ROOT / "omidpy" / "storage" / "hbase" / "native" / "cellblock.py"
 """The codec's source."""
 ANSWERS = ROOT / "omidpy" / "storage" / "hbase" / "native" / "wire" / "answers.py"
 """The source of what reads answers."""
+MESSAGES = ROOT / "omidpy" / "wire" / "protobuf.py"
+"""The source of what encodes messages."""
 
 
 @cache
@@ -61,6 +63,12 @@ def compiled_cells() -> ModuleType | None:
 def interpreted_answers() -> ModuleType:
     """Load the source of what reads answers, also where a compiled module lies beside it."""
     return _load("answers_interpreted", ANSWERS)
+
+
+@cache
+def interpreted_messages() -> ModuleType:
+    """Load the source of what encodes messages, also where a compiled module lies beside it."""
+    return _load("protobuf_interpreted", MESSAGES)
 
 
 def can_compile() -> bool:
@@ -122,6 +130,11 @@ def load_cells(path: Path) -> ModuleType:
 def load_answers(path: Path) -> ModuleType:
     """Load an extension module that was built of what reads answers."""
     return _load("omidpy.storage.hbase.native.wire.answers", path)
+
+
+def load_messages(path: Path) -> ModuleType:
+    """Load an extension module that was built of what encodes messages."""
+    return _load("omidpy.wire.protobuf", path)
 
 
 def _load(name: str, path: Path) -> ModuleType:

@@ -70,7 +70,7 @@ class OracleTime:
 
     def elapsed_ms(self, now: Now) -> int:
         """Return the milliseconds of elapsed time since the first oracle of this store."""
-        return self._start_elapsed_ms + self._running_ms(now)
+        return self._start_elapsed_ms + round((now.monotonic_s - self._start_s) * 1000)
 
     def world_ms(self, now: Now) -> int:
         """Return the date in milliseconds.
@@ -78,15 +78,14 @@ class OracleTime:
         A wall clock that runs ahead of elapsed time by more than `MAX_WORLD_LEAD_MS` is replaced by
         elapsed time.  One that runs behind is believed: timestamps never go back anyway.
         """
-        lead_ms = now.wall_ms - self._start_wall_ms - self._running_ms(now)
+        # Here as there without a call: each event that the oracle hears asks for both.
+        running_ms = round((now.monotonic_s - self._start_s) * 1000)
+        lead_ms = now.wall_ms - self._start_wall_ms - running_ms
         if lead_ms > MAX_WORLD_LEAD_MS:
             self.rejected_lead_ms = lead_ms
-            return self._start_wall_ms + self._running_ms(now) + self._lead_ms
+            return self._start_wall_ms + running_ms + self._lead_ms
         self._lead_ms = max(self._lead_ms, lead_ms)
         return now.wall_ms
-
-    def _running_ms(self, now: Now) -> int:
-        return round((now.monotonic_s - self._start_s) * 1000)
 
 
 class HeldBack(NamedTuple):

@@ -7,9 +7,10 @@ hands them to `machine.py`, and carries out the effects in the order in which th
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from itertools import chain
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
@@ -44,9 +45,13 @@ class Now(NamedTuple):
     """Which run of the second clock it is; readings of another cannot be compared."""
 
 
+_now: Final[Callable[[tuple[int, float, str]], Now]] = partial(tuple.__new__, Now)
+"""Make one in C: it is done for every event."""
+
+
 def now_by(clock: Clock) -> Now:
     """Read both of a clock's times."""
-    return Now(clock.wall_ms(), clock.monotonic_s(), clock.boot)
+    return _now((clock.wall_ms(), clock.monotonic_s(), clock.boot))
 
 
 # -- events ----------------------------------------------------------------------------------------

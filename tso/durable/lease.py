@@ -174,7 +174,8 @@ class Lease:
         # is for one period, counted from *before* we wrote it; a standby counts from when it saw
         # it, which is later.
         if self._has_locks:
-            return -inf if self._has_lost_lock else inf
+            lock = self._lock
+            return inf if lock is None or lock.excludes else -inf
         return self._renewed_s + self._record.period_ms / 1000
 
     @property

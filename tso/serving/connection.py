@@ -250,18 +250,20 @@ class Connection(asyncio.Protocol):
             self._waits_for_turn = True
             return
         left = turns.work
-        if conversation.may_run and not conversation.buffer:
+        is_tried = conversation.may_run and not conversation.buffer
+        if is_tried:
             # Nearly always that is all, and nothing is copied.
             taken_bytes, request_count = server.run(self, conversation, data, left)
             if taken_bytes == len(data) and not turns.is_full:
                 return
             left -= max(request_count, taken_bytes // BYTES_OF_WORK)
             data = data[taken_bytes:]
+            is_tried = not taken_bytes
         conversation.add(data)
         unserved_bytes = conversation.buffered_bytes
         has_more = False
         try:
-            has_more = self._serve(left)
+            has_more = self._serve(left, is_tried=is_tried)
         except RemoteProtocolError as error:
             self.abort(str(error))
         if self._is_closing:
@@ -275,11 +277,12 @@ class Connection(asyncio.Protocol):
             self._waits_for_turn = True
             turns.wait(self)
 
-    def _serve(self, left: int) -> bool:
+    def _serve(self, left: int, *, is_tried: bool = False) -> bool:
         """Pass on whole requests: runs of ordinary ones as they are, others one by one.
 
         Args:
             left: How much work this turn may take.
+            is_tried: What comes first is no ordinary one: that was found out just now.
 
         Returns:
             Whether the turn ended before they did.
@@ -293,13 +296,14 @@ class Connection(asyncio.Protocol):
             if left <= 0:
                 return True
             request_count = 0
-            if conversation.may_run:
+            if conversation.may_run and not is_tried:
                 buffer = conversation.buffer
                 taken_bytes, request_count = server.run(self, conversation, buffer, left)
                 conversation.skip(taken_bytes)
                 left -= max(request_count, taken_bytes // BYTES_OF_WORK)
                 if left <= 0:
                     continue
+            is_tried = False
             kept_bytes = conversation.buffered_bytes
             if size_bytes := self._heavy_bytes:
                 if server.turns.may_take_long(self, size_bytes):

@@ -357,6 +357,10 @@ def _request(payload: bytes, max_commit_cells: int) -> Request:
     """
     if payload == _BEGIN_PAYLOAD:
         return _BEGIN
+    if brings_cells(payload):  # which `read_commit` would go through in vain
+        if len(payload) > MAX_CELLS_BYTES:
+            raise _too_long(len(payload))
+        return decode_request(payload)
     commit = read_commit(payload, max_commit_cells)
     if commit is not None:
         start_ts, is_retry, cell_ids, table_ids = commit
@@ -366,7 +370,7 @@ def _request(payload: bytes, max_commit_cells: int) -> Request:
             cast("tuple[TableId, ...]", table_ids),
             is_retry,
         )
-    if len(payload) > (MAX_CELLS_BYTES if brings_cells(payload) else MAX_SHORT_REQUEST_BYTES):
+    if len(payload) > MAX_SHORT_REQUEST_BYTES:
         raise _too_long(len(payload))
     return decode_request(payload)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -44,7 +44,7 @@ class SystemClock:
     )
     """Return seconds since boot, suspends included where the kernel tells."""
 
-    @property
+    @cached_property
     def boot(self) -> str:
         """The kernel's id of this boot of the machine; where there is none, of this process."""
         return _boot()

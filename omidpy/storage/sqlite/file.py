@@ -17,6 +17,7 @@ import os
 import sqlite3
 import tempfile
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
@@ -45,6 +46,8 @@ LOG_LIMIT_BYTES: Final = 64 << 20
 """To what the log is cut when it starts over."""
 CACHE_KIB: Final = 8192
 """Page cache of a connection."""
+READS_LOOK_S: Final = 0.1
+"""How often reads look for what is open by its name: a look costs a tenth of a read."""
 
 _CREATE: Final = (
     "CREATE TABLE omidpy_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
@@ -116,17 +119,14 @@ class Database:
         make_private(Path(self.path))
         check_only_name(self.path)
         self._writers = {
-            False: Handle(self._open_writer),
-            True: Handle(self._open_durable),
+            False: Handle(self._open_writer, self._named_logs()),
+            True: Handle(self._open_durable, self._named_logs()),
         }
-        self._logs = {writer: self._named_logs() for writer in self._writers.values()}
-        """As each writer that is open has used them."""
         self._start_readers()
 
     def _start_readers(self) -> None:
         self._idle: deque[Handle] = deque()
-        self._readers: WeakKeyDictionary[Handle, Named] = WeakKeyDictionary()
-        """And the log, as each that is open has used it."""
+        self._readers: WeakSet[Handle] = WeakSet()
         self._gate = threading.Lock()
         """Held while a reader is made, and during a fork."""
         self._suspended: list[Handle] = []
@@ -217,20 +217,26 @@ class Database:
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` on a connection of its own; the view it reads ends with it."""
-        self._name.check_now_and_then()
         reader = self._an_idle_one()
-        log = self._readers[reader]
-        found = within(reader.in_use, self._run, reader, partial(self._read_by_its_log, log, work))
+        found = within(reader.in_use, self._read_on, reader, work)
         self._idle.append(reader)
         return found
 
-    def _read_by_its_log(
-        self, log: Named, work: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection
-    ) -> T:
-        """Read, unless what others write goes to another log than the one that is open (I8)."""
-        log.check_now_and_then()
-        done = work(connection)
-        log.note()  # As for writers.
+    def _read_on(self, reader: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read, unless what others write goes elsewhere than what is open (I8)."""
+        log = reader.log
+        now_s = time.monotonic()
+        try:
+            if now_s - log.looked_s >= READS_LOOK_S:
+                self._name.check()
+                log.check()
+                log.looked_s = now_s
+            done = reader.run(work)
+        except BaseException as error:
+            self._give_up(reader, error)
+            raise
+        if not log.is_noted:
+            log.note()  # As for writers.
         return done
 
     def write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
@@ -241,7 +247,7 @@ class Database:
 
     def _write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
         writer = self._writers[durable]
-        work = partial(self._by_its_name, self._logs[writer], work)
+        work = partial(self._by_its_name, writer.log, work)
         return self.write_lock.run(partial(self._run, writer, work))
 
     def _by_its_name(
@@ -258,10 +264,14 @@ class Database:
         try:
             return handle.run(work)
         except BaseException as error:
-            handle.close()
-            if isinstance(error, SQLITE_ERRORS):
-                raise translated(error, self.path) from error
+            self._give_up(handle, error)
             raise
+
+    def _give_up(self, handle: Handle, error: BaseException) -> None:
+        """Close a connection that an error came from, and say the library's in our words."""
+        handle.close()
+        if isinstance(error, SQLITE_ERRORS):
+            raise translated(error, self.path) from error
 
     def _an_idle_one(self) -> Handle:
         if self._gate.locked():
@@ -273,12 +283,12 @@ class Database:
             return within(self._gate, self._new_reader)
 
     def _new_reader(self) -> Handle:
-        reader = Handle(self._open_reader)
-        self._readers[reader] = self._named_logs()
+        reader = Handle(self._open_reader, self._named_logs())
+        self._readers.add(reader)
         return reader
 
     def _open_reader(self, handle: Handle) -> None:
-        self._readers[handle].forget()
+        handle.log.forget()
         self._open(handle)
 
     def _open(self, handle: Handle, *, durable: bool = False) -> None:
@@ -302,7 +312,7 @@ class Database:
         return StorageUnavailable(f"the store {self.path} is closed; open it again")
 
     def _open_writer(self, handle: Handle, *, durable: bool = False) -> None:
-        self._logs[handle].forget()
+        handle.log.forget()
         self._open(handle, durable=durable)
 
     def _open_durable(self, handle: Handle) -> None:

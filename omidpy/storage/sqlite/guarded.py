@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from omidpy.model import CellRecord, Column
 from omidpy.storage import rules
-from omidpy.storage.sqlite.queries.cells import apply_effects, insertion
+from omidpy.storage.sqlite.queries.cells import apply_effects, put_cells
 
 ROWS_AT_ONCE: Final = 64
 """Rows that one statement looks for."""
@@ -142,10 +142,10 @@ def _put_group(connection: sqlite3.Connection, group: PreparedGroup) -> bool:
     """Put the cells of a group; return whether one of them is new for sure."""
     has_new = False
     for cells, records in group.cells or ():
-        added = connection.executemany(_addition(cells), records).rowcount
+        added = put_cells(connection, cells, records, over=False)
         has_new |= added > 0
         if added != len(records):
-            connection.executemany(insertion(cells), records)
+            put_cells(connection, cells, records)
     return has_new
 
 
@@ -153,11 +153,6 @@ def _rows_of(group: PreparedGroup) -> set[tuple[str, bytes]]:
     return {
         (cells, row) for cells, records in group.cells or () for row in {one[0] for one in records}
     }
-
-
-@lru_cache(maxsize=1024)
-def _addition(cells: str) -> str:
-    return f"INSERT OR IGNORE INTO {cells} VALUES (?, ?, ?, ?, ?)"
 
 
 def _found_before(
@@ -181,8 +176,9 @@ def _found_before(
 def _apply_entries(connection: sqlite3.Connection, prepared: PreparedEntries) -> list[bool]:
     cells, column, absent, entries = prepared
     present = _rows_with(connection, cells, absent, [row for row, _, _ in entries])
-    connection.executemany(
-        insertion(cells),
+    put_cells(
+        connection,
+        cells,
         [(row, *column, version, value) for row, version, value in entries if row not in present],
     )
     return [row not in present for row, _, _ in entries]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from omidpy.base.within import within
+from omidpy.storage.sqlite.names import Named
 
 T = TypeVar("T")
 
@@ -23,11 +24,13 @@ class Handle:
     cursor, which pins the view that later reads would get.  It is then opened afresh.
     """
 
-    __slots__ = ("__weakref__", "_connection", "_is_clean", "_open", "in_use")
+    __slots__ = ("__weakref__", "_connection", "_is_clean", "_open", "in_use", "log")
 
-    def __init__(self, open_: Callable[[Handle], None]) -> None:
+    def __init__(self, open_: Callable[[Handle], None], log: Named) -> None:
         self.in_use = threading.Lock()
         """Held by the thread that uses it."""
+        self.log = log
+        """The log beside the file, as it has used it."""
         self._open = open_
         self._connection: sqlite3.Connection | None = None
         self._is_clean = False

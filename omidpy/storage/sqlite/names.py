@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,8 +26,6 @@ from typing import Final, NamedTuple
 from omidpy.errors import ConfigError, StorageError
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
-READS_LOOK_S: Final = 0.1
-"""How often reads look: a look costs a tenth of a read."""
 
 
 class Identity(NamedTuple):
@@ -54,7 +51,10 @@ class Named:
         """Let them stand for none yet."""
         self._paths = paths
         self._identities: list[Identity | None] | None = None
-        self._looked_s = -math.inf
+        self.is_noted = False
+        """Whether each stands for a file."""
+        self.looked_s = -math.inf
+        """When a read has looked; see `Database.read`."""
 
     def note(self) -> None:
         """Let them stand for the files that have them, if they stand for none; those are open.
@@ -68,9 +68,11 @@ class Named:
                 known or Identity.of(path)
                 for path, known in zip(self._paths, self._identities, strict=True)
             ]
+        self.is_noted = None not in self._identities
 
     def forget(self) -> None:
         """Let them stand for none: nothing of ours is open by them."""
+        self.is_noted = False
         self._identities = None
 
     def check(self) -> None:
@@ -85,13 +87,6 @@ class Named:
                 )
                 error.wrote_nothing = True
                 raise error
-
-    def check_now_and_then(self) -> None:
-        """Check, unless that was done a moment ago."""
-        now_s = time.monotonic()
-        if now_s - self._looked_s >= READS_LOOK_S:
-            self.check()
-            self._looked_s = now_s
 
 
 def unfinished_prefix(path: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from omidpy.oracle.network import Poller
+from omidpy.oracle.network import Poller, Reader
 from omidpy.oracle.tls import TlsSocket
 from tests.machines.simulator.world import Process, World
 
@@ -251,8 +251,9 @@ class SimSocket:
         if (reader := self._network.readers.get(self)) is not None:
             reader.wake()
 
-    def send(self, data: bytes | memoryview) -> int:
+    def send(self, data: bytes | memoryview, flags: int = 0) -> int:
         """Send all, or a beginning."""
+        del flags
         self._check()
         taken = bytes(data)
         if len(taken) > 1 and self._rng.random() < 0.05:
@@ -371,6 +372,10 @@ class NetworkOf:
     def poller(self, sock: socket.socket | TlsSocket, events: int) -> Poller:
         """Return what waits for a socket."""
         return cast("SimSocket", sock) if events == select.POLLIN else _AlwaysReady()
+
+    def reader(self, sock: socket.socket | TlsSocket) -> Reader:
+        """Return what reads a socket."""
+        return Reader(cast("SimSocket", sock), cast("SimSocket", sock))
 
     def pause(self, seconds: float, *, until_free: threading.Lock) -> None:
         """Let virtual time pass."""

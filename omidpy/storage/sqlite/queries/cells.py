@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar, cast
 
 from omidpy.errors import CorruptCell
-from omidpy.model import Cell, ColumnSpec, KeyRange, PairedCell
+from omidpy.model import Cell, CellRecord, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
 from omidpy.storage.base import Row
 from omidpy.storage.options import Portion
@@ -49,6 +49,9 @@ VALUE_OF: Final = itemgetter(4)
 
 PAGE_BYTES: Final = 4 << 20
 """About how much of a scan is in memory at a time, past which a page ends with its row."""
+
+CELLS_AT_ONCE: Final = (64, 32, 16, 8, 4, 2, 1)
+"""So many cells one statement puts: of few lengths, since each is prepared, and kept so."""
 
 to_cell: Callable[[tuple[object, ...]], Cell] = cast(
     "Callable[[tuple[object, ...]], Cell]", partial(tuple.__new__, Cell)
@@ -224,16 +227,45 @@ def apply_effects(connection: sqlite3.Connection, cells: str, effects: rules.Eff
     """Write and delete the cells of a batch."""
     puts = [(*key, value) for key, value in effects.items() if value is not None]
     if puts:
-        connection.executemany(insertion(cells), puts)
+        put_cells(connection, cells, puts)
     if len(puts) < len(effects):
         deleted = [key for key, value in effects.items() if value is None]
         connection.executemany(_delete(cells), deleted)
 
 
-@lru_cache(maxsize=1024)
-def insertion(cells: str) -> str:
-    """Return the statement that puts a cell: its row, family, qualifier, version and value."""
-    return f"INSERT OR REPLACE INTO {cells} VALUES (?, ?, ?, ?, ?)"
+def put_cells(
+    connection: sqlite3.Connection,
+    cells: str,
+    records: Sequence[CellRecord],
+    *,
+    over: bool = True,
+) -> int:
+    """Put cells: row, family, qualifier, version and value each; return how many that changed.
+
+    Many go in one statement, since for each the interpreter's lock is let go and taken again.
+
+    Args:
+        connection: It has a transaction open.
+        cells: The table.
+        records: In their order: of two on a cell the later one is left.
+        over: Whether one that is there is put over; else it stays.
+    """
+    changed = first = 0
+    left = len(records)
+    for count in CELLS_AT_ONCE:
+        while left >= count:
+            some = records[first : first + count]
+            text = _insertion(cells, count, over)
+            changed += connection.execute(text, list(chain.from_iterable(some))).rowcount
+            first += count
+            left -= count
+    return changed
+
+
+@lru_cache(maxsize=8 * 1024)
+def _insertion(cells: str, count: int, over: bool) -> str:  # noqa: FBT001  cached
+    places = ", ".join(["(?, ?, ?, ?, ?)"] * count)
+    return f"INSERT OR {'REPLACE' if over else 'IGNORE'} INTO {cells} VALUES {places}"
 
 
 @lru_cache(maxsize=1024)

@@ -73,24 +73,31 @@ class SqliteReads:
         for row in rows:
             rules.check_row(row)
 
-        def call() -> list[Row]:
-            cells, families = self._physical(table)
-            specs = rules.selection(table, columns, families)
+        try:
+            return self._get(table, rows, columns, bounds)
+        except StaleTable:
+            self._known.clear()
+            return self._afresh(lambda: self._get(table, rows, columns, bounds))
 
-            if len(rows) == 1 and takes_one_statement(specs):
-                (row,) = rows
-                return [
-                    self._file.read(
-                        lambda connection: read_row(connection, cells, row, specs, bounds)
-                    )
-                ]
+    def _get(
+        self,
+        table: str,
+        rows: Sequence[bytes],
+        columns: Sequence[ColumnSpec] | None,
+        bounds: Bounds,
+    ) -> list[Row]:
+        cells, families = self._known.get(table) or self._physical(table)
+        specs = rules.selection(table, columns, families)
+        if len(rows) == 1 and takes_one_statement(specs):
+            (row,) = rows
+            return [
+                self._file.read(lambda connection: read_row(connection, cells, row, specs, bounds))
+            ]
 
-            def read(connection: sqlite3.Connection) -> list[Row]:
-                return [read_row(connection, cells, row, specs, bounds) for row in rows]
+        def read(connection: sqlite3.Connection) -> list[Row]:
+            return [read_row(connection, cells, row, specs, bounds) for row in rows]
 
-            return self._file.read(partial(in_one_view, read))
-
-        return self._afresh(call)
+        return self._file.read(partial(in_one_view, read))
 
     def scan(
         self,

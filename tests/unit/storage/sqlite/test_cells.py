@@ -15,7 +15,13 @@ from omidpy.storage import rules
 from omidpy.storage.base import Row
 from omidpy.storage.sqlite.queries import cells as sqlite_cells
 from omidpy.storage.sqlite.queries import newest
-from omidpy.storage.sqlite.queries.cells import create_cells, read_row, scan_cells
+from omidpy.storage.sqlite.queries.cells import (
+    CELLS_AT_ONCE,
+    create_cells,
+    put_cells,
+    read_row,
+    scan_cells,
+)
 from omidpy.storage.sqlite.queries.newest import MAX_CELLS, Bounds
 
 TABLE = "cells_1"
@@ -215,3 +221,29 @@ def test_more_columns_than_a_statement_names_are_read(connection: sqlite3.Connec
         found = read_row(connection, TABLE, b"r", specs, Bounds(0, MAX_VERSION, count))
         expected = [Cell(b"r", b"f", name, at, b"v") for name in names for at in versions]
         assert found == expected
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 20, 63, 64, 65, 127, 64 * 3 + 37])
+def test_cells_are_put_whole_and_in_few_statements(
+    connection: sqlite3.Connection, count: int
+) -> None:
+    """For each statement the interpreter's lock is let go, and another thread takes it."""
+    said: list[str] = []
+    connection.set_trace_callback(said.append)
+    records = [(b"r", b"f", b"%d" % number, 1, b"v%d" % number) for number in range(count)]
+    assert put_cells(connection, TABLE, records) == count
+    assert len(said) <= count // CELLS_AT_ONCE[0] + len(CELLS_AT_ONCE)
+    connection.set_trace_callback(None)
+    found = connection.execute(f"SELECT * FROM {TABLE}").fetchall()
+    assert sorted(found) == sorted(records)
+
+
+def test_of_two_on_a_cell_the_later_one_is_left(connection: sqlite3.Connection) -> None:
+    """Also within one statement; and what is there stays where it is not put over."""
+    cell = (b"r", b"f", b"q", 1)
+    assert put_cells(connection, TABLE, [(*cell, b"a"), (*cell, b"b")]) >= 1
+    assert connection.execute(f"SELECT value FROM {TABLE}").fetchall() == [(b"b",)]
+    others = [(b"r", b"f", b"%d" % number, 1, b"v") for number in range(5)]
+    assert put_cells(connection, TABLE, [*others, (*cell, b"c")], over=False) == 5
+    values = connection.execute(f"SELECT value FROM {TABLE} WHERE qualifier = ?", (b"q",))
+    assert values.fetchall() == [(b"b",)]

@@ -12,7 +12,7 @@ import omidpy
 from omidpy.errors import CommitOutcomeUnknown, ConfigError, StorageError, TransactionAborted
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
-from omidpy.storage.sqlite import SqliteStore, names
+from omidpy.storage.sqlite import SqliteStore, file, names
 from tso.durable.persist import StorePersistence
 
 TABLE = "t"
@@ -82,7 +82,7 @@ def test_a_replaced_file_is_not_read(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What others commit to the one that has its name would never be seen."""
-    monkeypatch.setattr(names, "READS_LOOK_S", 0.0)
+    monkeypatch.setattr(file, "READS_LOOK_S", 0.0)
     assert versions(store) == [1]
     replace(path)
     with pytest.raises(StorageError, match=r"s\.db was removed or replaced"):
@@ -93,7 +93,7 @@ def test_a_file_is_not_changed_for_another_by_opening_it_again(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a fork or an error connections are opened by name."""
-    monkeypatch.setattr(names, "READS_LOOK_S", 1e9)
+    monkeypatch.setattr(file, "READS_LOOK_S", 1e9)
     assert versions(store) == [1]
     replace(path)
     store._file.suspend()
@@ -119,7 +119,7 @@ def test_a_removed_log_is_not_read(
     store: SqliteStore, path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What others commit goes to the next log, and would never be seen by who only reads."""
-    monkeypatch.setattr(names, "READS_LOOK_S", 0.0)
+    monkeypatch.setattr(file, "READS_LOOK_S", 0.0)
     assert versions(store) == [1]
     path.with_name(f"s.db{suffix}").unlink()
     with pytest.raises(StorageError, match=rf"s\.db{suffix} was removed or replaced"):
@@ -164,7 +164,7 @@ def test_a_file_that_is_removed_behind_a_commit_says_nothing_of_it(
 
     def removed(persistence: StorePersistence) -> None:
         monkeypatch.undo()
-        monkeypatch.setattr(names, "READS_LOOK_S", 0.0)
+        monkeypatch.setattr(file, "READS_LOOK_S", 0.0)
         for one in path.parent.glob("s.db*"):
             one.rename(elsewhere / one.name)
         publish(persistence)

@@ -6,7 +6,7 @@ connection at the same time**.  Who needs an order waits for an answer, or puts 
 There is no thread of its own.  One of the threads that wait reads for all, until its own answer has
 come; then another one does.  So a lone caller pays for no switch of threads.  Likewise one of those
 that have something to send sends for all, in one system call what came while he was in the one
-before (`outgoing.py`).
+before (`base/outgoing.py`).
 
 What is kept here:
 
@@ -36,10 +36,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from omidpy.base.outgoing import Outgoing
 from omidpy.base.within import within
 from omidpy.errors import RemoteProtocolError
 from omidpy.storage.hbase.native.connections.opening import objection, open_conversation
-from omidpy.storage.hbase.native.connections.outgoing import Outgoing
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
     Disagreed,
@@ -65,10 +65,7 @@ LOOK_S: Final = 1.0
 """How often one who waits for another thread to read looks by himself."""
 _LONGEST_READ_S: Final = 1
 """How long the system call waits that reads, unless it is to be shorter."""
-MOST_TURNS: Final = 4
-"""Pieces that a thread sends, those of others among them, before another one goes on."""
 _LONGEST_READ: Final = struct.pack("ll", _LONGEST_READ_S, 0)
-_WITHOUT_WAITING: Final = (socket.MSG_DONTWAIT,)
 _TORN: Final = "a call was given up while its answer was being decrypted"
 DOUBT_S: Final = 5.0
 """After how long without a byte from the server its caller is asked whether it is still right."""
@@ -132,10 +129,9 @@ class Connection:
         self._objected: tuple[Disagreed | None] | None = None
         self._ids = itertools.count(1)
         self._splitter = FrameSplitter(max_frame_bytes)
-        self._outgoing = Outgoing()
+        self._outgoing: Outgoing[int] = Outgoing()
         self._pending: dict[int, Waiting] = {}
         self._lock = threading.Lock()
-        self._sending = threading.Lock()
         self._receiving = threading.Lock()
         self._explaining = threading.Lock()
         self._reader: Waiting | None = None
@@ -216,9 +212,9 @@ class Connection:
         try:
             self._pending[waiting.id] = waiting
             self._outgoing.add(waiting.id, frame)
-            self._send_on(until_s)
+            self._outgoing.send_on(self._send, until_s, self._hands_over)
             if self._broken is not None:
-                within(self._sending, self._check_sent, waiting)
+                within(self._outgoing.sending, self._check_sent, waiting)
         except NotSent as error:
             self._drop(waiting)
             if isinstance(self._broken, Lost | Garbled) and (why := self._explained()) is not None:
@@ -230,23 +226,13 @@ class Connection:
         return waiting
 
     def _check_sent(self, waiting: Waiting) -> None:
-        """Raise where the connection ended before a call was sent whole.  Holds `_sending`."""
+        """Raise where the connection ended before a call was sent whole.  Holds `sending`."""
         if self._outgoing.is_unsent(waiting.id):
             raise NotSent(f"the connection has ended: {self._broken}") from self._broken
 
     def _drop(self, waiting: Waiting) -> None:
         self._outgoing.withdraw(waiting.id)
         self._pending.pop(waiting.id, None)
-
-    def _send_on(self, until_s: float) -> None:
-        """Send what is in line, unless another thread does, who looks again behind it."""
-        turns = 0
-        line, sending = self._outgoing.line, self._sending
-        while line and self._broken is None and not sending.locked():
-            within(sending, self._send, until_s)
-            turns += 1
-            if turns >= MOST_TURNS and self._hands_over():
-                return
 
     def _hands_over(self) -> bool:
         """Let a thread go on whose own call is in line; say whether one does.
@@ -261,21 +247,15 @@ class Connection:
                 return other is not self._reader
         return False
 
-    def _send(self, until_s: float) -> None:
-        """Send what is in line as one piece, whole.  Holds `_sending`."""
+    def _send(self, until_s: float) -> bool:
+        """Send what is in line as one piece, whole; say whether more can be.  Holds `sending`."""
         outgoing = self._outgoing
         seal = None if self._layer is None else partial(self._sealed, self._layer)
         try:
-            data, sent, _ = piece = outgoing.piece(seal)
-            while data and self._broken is None:
-                done = sum(sent)
-                view = memoryview(data)[done:] if done else data
-                # In C alone, so that no exception comes between what was sent and its being noted.
-                with contextlib.suppress(BlockingIOError):
-                    sent.extend(map(self._socket.send, (view,), _WITHOUT_WAITING))
-                if sum(sent) == len(data):
-                    outgoing.leave(piece)
-                    return
+            while self._broken is None:
+                piece = outgoing.piece(seal)
+                if not piece[0] or outgoing.push(piece, self._socket.send):
+                    break
                 self._await_room(until_s)
         except OSError as error:
             if self._layer is not None:
@@ -291,9 +271,10 @@ class Connection:
             else:
                 outgoing.put_back()
             raise
+        return self._broken is None
 
     def _sealed(self, layer: Layer, data: bytes) -> bytes:
-        """Return what to send.  Holds `_sending`."""
+        """Return what to send.  Holds `sending`."""
         try:
             return layer.seal(data)
         except CallFailed as error:
@@ -333,7 +314,7 @@ class Connection:
         self.forget(waiting)
         found = waiting.answer
         if isinstance(found, CallFailed):
-            if within(self._sending, self._outgoing.is_unsent, waiting.id):
+            if within(self._outgoing.sending, self._outgoing.is_unsent, waiting.id):
                 found = NotSent(f"the connection has ended: {found}")
             if isinstance(found, Lost | Garbled) and (why := self._explained()) is not None:
                 # It was sent whole, perhaps to another server than the one that explains itself.
@@ -351,7 +332,7 @@ class Connection:
             raise Unanswered(f"no answer to {waiting.method}")
         reads = within(self._lock, self._may_read, waiting)
         if self._outgoing.line:  # of one who handed over, or was taken out
-            self._send_on(until_s)
+            self._outgoing.send_on(self._send, until_s, self._hands_over)
         if reads:
             within(self._receiving, self._receive, min(left_s, LOOK_S))
         else:
@@ -505,7 +486,7 @@ class Connection:
     def close(self) -> None:
         """End the connection; calls in flight fail.  A second call does nothing."""
         self._end(GivenUp("the connection was closed"))
-        within(self._sending, self._close_receiving)
+        within(self._outgoing.sending, self._close_receiving)
 
     def _close_receiving(self) -> None:
         within(self._receiving, self._socket.close)

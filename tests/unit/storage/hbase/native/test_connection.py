@@ -10,9 +10,10 @@ from contextlib import suppress
 
 import pytest
 
+from omidpy.base import outgoing
+from omidpy.base.outgoing import Piece
 from omidpy.storage.hbase.native.connections import connection as connections
 from omidpy.storage.hbase.native.connections.connection import Connection
-from omidpy.storage.hbase.native.connections.outgoing import Piece
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
     Fault,
@@ -256,14 +257,14 @@ def test_what_comes_while_one_sends_goes_in_one_piece(server: FakeHBase) -> None
     pieces: list[int] = []
     take = connection._outgoing.piece
 
-    def piece(seal: Callable[[bytes], bytes] | None) -> Piece:
+    def piece(seal: Callable[[bytes], bytes] | None = None) -> Piece[int]:
         taken = take(seal)
         pieces.append(len(taken[2]))
         return taken
 
     connection._outgoing.piece = piece  # type: ignore[method-assign]
     with ThreadPoolExecutor(3) as pool:
-        with connection._sending:  # as one who is in his system call
+        with connection._outgoing.sending:  # as one who is in his system call
             calls = [
                 pool.submit(connection.call, "M", b"%d" % number, until_s=until())
                 for number in range(3)
@@ -280,7 +281,7 @@ def test_one_who_has_sent_for_long_hands_over_at_once(
     server: FakeHBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits does look by himself now and then, which would be long for a call."""
-    monkeypatch.setattr(connections, "MOST_TURNS", 1)
+    monkeypatch.setattr(outgoing, "MOST_TURNS", 1)
     monkeypatch.setattr(connections, "LOOK_S", 2 * LIMIT_S)
     connection = connected(server)
     take = connection._outgoing.piece
@@ -288,7 +289,7 @@ def test_one_who_has_sent_for_long_hands_over_at_once(
     reading = connection.send("M", b"reading", until_s=until())
     connection._reader = reading  # so that the other one waits for another thread to read
 
-    def piece(seal: Callable[[bytes], bytes] | None) -> Piece:
+    def piece(seal: Callable[[bytes], bytes] | None = None) -> Piece[int]:
         taken = take(seal)
         if not later:
             later.append(pool.submit(connection.call, "M", b"later", until_s=until()))
@@ -312,7 +313,7 @@ def test_what_was_in_line_when_the_connection_ended_was_certainly_not_sent(
     """So a change on a condition may be made again elsewhere."""
     connection = connected(server)
     with ThreadPoolExecutor(1) as pool:
-        with connection._sending:
+        with connection._outgoing.sending:
             call = pool.submit(connection.call, "M", b"", until_s=until())
             wait_for(lambda: is_any_awaited(connection), LIMIT_S)
             connection._end(Lost("the server closed the connection"))
