@@ -309,6 +309,31 @@ def test_what_may_have_been_collected_is_refused_by_the_driver(client: Client) -
         running.partitions({"commit_ts": since}, {"commit_ts": since + 50})
 
 
+def test_a_query_whose_table_was_made_anew_fails_unless_it_says_that_it_goes_on(
+    client: Client,
+) -> None:
+    """What had come last to the earlier one is in no batch any more, and a part of it is kept."""
+    client.write(b"old")
+    with stream() as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        client.write(b"unseen")
+        client.tm.drop_table(TABLE)
+        client.tm.create_table(TABLE, ["cf", "other"])
+        client.write(b"new")
+        with pytest.raises(SnapshotTooOld, match=r"table 't' was dropped .* checkpoint"):
+            reader.latestOffset(end, ALL)
+        with pytest.raises(SnapshotTooOld, match=r"option\('spansTables', 'true'"):
+            reader.partitions(end, {"commit_ts": end["commit_ts"] + 50})
+    with stream(spansTables="true") as reader:
+        assert batch(reader, end, reader.latestOffset(end, ALL)) == [(b"new", "put", b"v")]
+    with stream() as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        assert batch(reader, start, end) == [(b"new", "snapshot", b"v")]
+        client.write(b"newer")
+        assert batch(reader, end, reader.latestOffset(end, ALL)) == [(b"newer", "put", b"v")]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
