@@ -411,10 +411,11 @@ class Life:
         """
         del tx
         key, value = dice.choice(KEYS), self.client.value()
+        read = self.loop.create_task(self._read(table, throw, dice.choice(KEYS)))
         put = self.loop.create_task(table.put(key.encode(), _data(value)))
         try:
             async with asyncio.timeout(self._limit_s(dice)):
-                await asyncio.gather(self._read(table, throw, dice.choice(KEYS)), put)
+                await asyncio.gather(read, put)
         except TimeoutError:
             self.counts["puts that timed out"] += 1
             if put.cancelled():
