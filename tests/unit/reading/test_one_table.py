@@ -159,6 +159,32 @@ def test_a_read_that_asks_for_older_versions_of_another_table_is_refused(*, is_s
         dict(table.scan(row_stop=ROWS[1])) if is_scan else table.row(ROWS[0])
 
 
+def test_so_is_one_that_reads_rows_of_a_page_again(tmp_path: Path) -> None:
+    """Those whose newest versions are too new, where the newest ones alone come in pages."""
+
+    class Crossing(SqliteStore):
+        """Lets something happen before a row of the table is read."""
+
+        def get(self, table: str, rows: Sequence[bytes], **read: Any) -> list[Row]:
+            """Let it, and read."""
+            if table == TABLE and changes:
+                changes.pop()(client.tm)
+            return super().get(table, rows, **read)
+
+    changes: list[Callable[[TransactionManager], object]] = []
+    client = Client(Crossing(str(tmp_path / "s.db")))
+    fill(client.tm)
+    writer = client.tm.begin()
+    with client.tm.begin(read_only=True) as tx:
+        writer.table(TABLE, conflict_free=True).put(ROWS[-1], {b"cf:q": b"late"})
+        writer.commit()
+        assert dict(tx.table(TABLE).scan(columns=[b"cf:q"]))[ROWS[-1]] == {b"cf:q": b"v"}
+        changes.append(drop_and_make)
+        with pytest.raises(StorageError, match=ANEW):
+            dict(tx.table(TABLE).scan())
+    client.tm.close()
+
+
 def test_a_read_of_many_rows_that_took_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a cluster it may be several calls, or one that was made again."""
 
@@ -339,6 +365,18 @@ def test_changes_of_two_tables_are_refused(
     with pytest.raises(StorageError, match=ANEW):
         next(feed)
     assert feed.offset == 0
+
+
+def test_old_values_of_another_table_are_refused() -> None:
+    """They are read behind the changes, which came in one page."""
+    store = FaultyStore(MemoryStore())
+    client = Client(store)
+    fill(client.tm)
+    other = TransactionManager(store.store, client.oracle, clock=client.clock)
+    store.plans.append(on("get.before", lambda: drop_and_make(other), nth=1, table=TABLE))
+    feed = client.tm.changes(TABLE, since=0, old_values=True, spans_tables=True)
+    with pytest.raises(StorageError, match=ANEW):
+        next(feed)
 
 
 def test_the_state_of_two_tables_is_refused(

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from omidpy.errors import SnapshotTooOld, StorageError, UsageError
 from omidpy.facts.control import ControlTable
+from omidpy.facts.tables.sameness import which_table
 from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.manager import TransactionManager
 from omidpy.reading.changes import feed as feed_module
@@ -31,6 +32,7 @@ from omidpy.spark.changes_stream import (
     ChangesSource,
     ChangesStreamReader,
 )
+from omidpy.storage.base import Store
 from omidpy.storage.hbase.native.security import tokens
 from omidpy.storage.hbase.native.security.tokens import Token
 from tests.machines.clients import TABLE, Client
@@ -175,6 +177,23 @@ def test_a_table_that_is_made_anew_between_tasks_fails_the_batch(client: Client)
     with pytest.raises(StorageError, match="was dropped, truncated"):
         rows(reader, [last])
     assert rows(reader, reader.partitions()) == []
+
+
+def test_a_table_that_is_made_anew_while_a_batch_is_planned_is_refused(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever tasks read then is of one table, but not of that which the offset is of."""
+    offset = client.write()
+    reader = ChangesSource({**NEEDED, "since": str(offset)}).reader(None)
+
+    def late(store: Store, name: str) -> str:
+        client.tm.drop_table(TABLE)
+        client.tm.create_table(TABLE, ["cf", "other"])
+        return which_table(store, name)
+
+    monkeypatch.setattr(changes_stream, "which_table", late)
+    with pytest.raises(SnapshotTooOld, match="dropped or truncated"):
+        reader.partitions()
 
 
 def test_latest_begins_now(client: Client) -> None:
