@@ -493,6 +493,7 @@ class TransactionManager(Alone):
         row_prefix: bytes | None = None,
         old_values: bool = False,
         snapshot: bool = False,
+        spans_tables: bool = False,
     ) -> ChangeFeed:
         """Iterate over every change that was committed above `since`, up to `until`, in order.
 
@@ -511,16 +512,21 @@ class TransactionManager(Alone):
             row_prefix: Rows that start with it; not together with the two above.
             old_values: Also find what the columns had before.
             snapshot: First the table as it was at `since`, then the changes.
+            spans_tables: Go on also where the table was dropped or truncated behind `since`, with
+                the changes that there are: those of the table that has its name now.
 
         Returns:
             An iterator of `Change`.  The table is read when the first is asked for.
 
         Raises:
-            SnapshotTooOld: from the iterator, before any change: some may have been collected.
+            SnapshotTooOld: from the iterator, before any change: some may have been collected, or
+                have gone with an earlier table of the name.
+            StorageError: from the iterator, before any change: the table was dropped or truncated
+                while it was read.
             ConfigError: the store cannot show what was in between (Thrift1).
             UsageError: `since` is later than `until`, or one of them lies in the future.
 
-        Cost: 1 oracle round trip and up to 4 gets; a scan of what was written from a while before
+        Cost: 1 oracle round trip and up to 6 gets; a scan of what was written from a while before
         `since` on, of which a cluster leaves out files that are older.  32 MiB of memory, and a
         temporary file for what is more.  With `old_values` another get a page.
         """
@@ -536,6 +542,7 @@ class TransactionManager(Alone):
             row_prefix=row_prefix,
             old_values=old_values,
             snapshot=snapshot,
+            spans_tables=spans_tables,
         )
 
     def watch(
@@ -561,7 +568,8 @@ class TransactionManager(Alone):
             `commit_ts`.  Empty once the time is over.
 
         Raises:
-            SnapshotTooOld: some changes after `since` may have been collected.
+            SnapshotTooOld: some changes after `since` may have been collected, or the table was
+                dropped or truncated after it.
 
         Cost: 1 oracle round trip and 2 gets a look; the pauses in between double up to 1 s.
         """
@@ -610,6 +618,7 @@ class TransactionManager(Alone):
             UsageError: an argument is wrong.
             NoSuchTable, NotTransactional: there is no such table.
             SnapshotTooOld: at once, or while it is read: versions may have been collected.
+            StorageError: at the end: the table was dropped, truncated or restored meanwhile.
 
         Cost: 1 oracle round trip, and 1 RPC for up to 1000 rows.
         """
@@ -722,7 +731,7 @@ class TransactionManager(Alone):
             OracleError: no fence could be set; the table is there, as it was.
             StorageUnavailable: it may be gone, or closed: call again.
 
-        Cost: 6 RPCs, 1 oracle round trip.
+        Cost: 9 RPCs, 1 oracle round trip.
         """
         from omidpy.facts.tables.removal import remove_table  # noqa: PLC0415 - few remove tables
 

@@ -77,6 +77,7 @@ from omidpy.facts.control import ControlTable
 from omidpy.facts.tables.catalog import CONFLICT_LEVELS, is_closed
 from omidpy.facts.tables.makers import Makers
 from omidpy.facts.tables.plain_versions import NO_VERSIONS, plain_versions
+from omidpy.facts.tables.removed import forget_removal
 from omidpy.facts.tables.sightings import NO_DOUBT, doubt_about, sight_adopted, state_of
 from omidpy.model import TableSchema
 from omidpy.oracle.base import Oracle
@@ -382,6 +383,9 @@ def adopt(
             doubtful = max(doubtful, doubt_about(store, plan.table, which))
         sight_adopted(store, plan.table, becomes, state=plan.state, doubtful=doubtful)
     set_attributes(store, plan.table, which, attributes, seen=seen)
+    if becomes != which:
+        # Who was about to remove it did not, and does not any more.
+        forget_removal(store, plan.table, which)
     control = ControlTable(store)
     word = said_of(before, read_ignored(control))
     still_ignored = set(word.families) - plan.families

@@ -281,7 +281,10 @@ class Remove(TableStep):
         """Remove it, unless it is gone."""
         with contextlib.suppress(NoSuchTable):
             _settle(tools, self.table, self.incarnation)
-            remove_closed(tools.store, _named(self.table, self.incarnation))
+            # The fence is that of `Close`; whatever is drawn now is behind it.
+            at_ts = tools.oracle.begin().start_ts
+            named = _named(self.table, self.incarnation)
+            remove_closed(tools.store, named, at_ts=at_ts)
         return Fence(self.table, self.renewal)
 
 

@@ -61,6 +61,20 @@ class Lane:
         async with self._turn:
             return await self._threads.run(function, *args, **kwargs)
 
+    async def write(self, function: Callable[[], R], spoil: Callable[[], object]) -> R:
+        """Return what a call returns that writes; see `Threads.run`.
+
+        Who is cancelled while it is under way is not told what became of it, and may catch that and
+        go on.  So `spoil` is called then, before any other call has its turn: what was written must
+        not be committed.  One that is cancelled before its turn has written nothing.
+        """
+        async with self._turn:
+            try:
+                return await self._threads.run(function)
+            except asyncio.CancelledError:
+                spoil()
+                raise
+
     async def at_once(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that asks no store, in its turn, and here.
 
@@ -153,6 +167,7 @@ async def outlast(future: asyncio.Future[R]) -> R:
 # -- from a blocking method to its twin ------------------------------------------------------------
 #
 # A twin has `blocking`, the object that it drives, and `lane`, in which that object's calls run.
+# One that writes has `spoil`, after which what it belongs to can only be rolled back.
 
 
 def awaited(
@@ -166,6 +181,36 @@ def awaited(
         return cast("R", await self.lane.run(lambda: function(self.blocking, *args, **kwargs)))
 
     return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]", call)
+
+
+def written(
+    function: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """Return the method that awaits a blocking one that writes; see `Lane.write`.
+
+    The twin has `spoil`, too, which is told why.
+    """
+
+    @functools.wraps(function)
+    async def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
+        return cast(
+            "R",
+            await self.lane.write(
+                lambda: function(self.blocking, *args, **kwargs),
+                lambda: self.spoil(cancelled_text(function.__name__)),
+            ),
+        )
+
+    return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]", call)
+
+
+def cancelled_text(name: str) -> str:
+    """Say why a transaction must not be committed in which a call was cancelled."""
+    return (
+        f"{name}() was cancelled while it was under way, as by a timeout, so that its caller was "
+        "not told whether that is in the transaction; let the block end by it, or put a savepoint "
+        "around it"
+    )
 
 
 def iterated(

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from omidpy.aio.lanes import Lane, Threads, awaited, iterated
+from omidpy.aio.lanes import Lane, Threads, awaited, cancelled_text, iterated, written
 from omidpy.base.callers.runners import Runner
 from omidpy.base.reach import reached
 from omidpy.base.remembered import remembered
@@ -60,9 +60,13 @@ class Batch:
         """The blocking batch."""
         return self._start(self._owner.blocking)
 
-    put = awaited(batch.Batch.put)
-    delete = awaited(batch.Batch.delete)
-    send = awaited(batch.Batch.send)
+    put = written(batch.Batch.put)
+    delete = written(batch.Batch.delete)
+    send = written(batch.Batch.send)
+
+    def spoil(self, reason: str) -> None:
+        """Let what it belongs to end in a rollback alone."""
+        self._owner.spoil(reason)
 
     async def __aenter__(self) -> Self:
         await self.lane.run(lambda: self.blocking.__enter__())  # noqa: PLW0108 - found in the lane
@@ -117,18 +121,22 @@ class TransactionalTable:
     cells = awaited(table.TransactionalTable.cells)
     families = awaited(table.TransactionalTable.families)
     regions = awaited(table.TransactionalTable.regions)
-    put = awaited(table.TransactionalTable.put)
-    delete = awaited(table.TransactionalTable.delete)
+    put = written(table.TransactionalTable.put)
+    delete = written(table.TransactionalTable.delete)
     counter_get = awaited(table.TransactionalTable.counter_get)
-    counter_set = awaited(table.TransactionalTable.counter_set)
-    counter_add = awaited(table.TransactionalTable.counter_add)
-    counter_inc = awaited(table.TransactionalTable.counter_inc)
-    counter_dec = awaited(table.TransactionalTable.counter_dec)
+    counter_set = written(table.TransactionalTable.counter_set)
+    counter_add = written(table.TransactionalTable.counter_add)
+    counter_inc = written(table.TransactionalTable.counter_inc)
+    counter_dec = written(table.TransactionalTable.counter_dec)
 
     scan = iterated(table.TransactionalTable.scan)
     scan_arrow = iterated(table.TransactionalTable.scan_arrow, most=1)
     read_arrow = iterated(table.TransactionalTable.read_arrow, most=1)
-    write_arrow = awaited(table.TransactionalTable.write_arrow)
+    write_arrow = written(table.TransactionalTable.write_arrow)
+
+    def spoil(self, reason: str) -> None:
+        """Let what it belongs to end in a rollback alone."""
+        self._owner.spoil(reason)
 
     def batch(self, *args: Any, **kwargs: Any) -> Batch:
         """Collect puts and deletes; arguments as in the blocking `batch`."""
@@ -152,15 +160,18 @@ class Queue:
         self, key: bytes, value: object, *, headers: Mapping[str, str] | None = None
     ) -> None:
         """Add an entry, which is in the queue if and only if the transaction commits."""
-        await self.lane.run(lambda: self.blocking.add(key, value, headers=headers))
+        await self._write("add", lambda: self.blocking.add(key, value, headers=headers))
 
     async def add_all(self, pairs: Iterable[tuple[bytes, object]]) -> None:
         """Add an entry for each (key, value), in this order."""
-        await self.lane.run(lambda: self.blocking.add_all(pairs))
+        await self._write("add_all", lambda: self.blocking.add_all(pairs))
 
     async def record(self, tables: Iterable[str]) -> None:
         """Add an entry for each row of some tables that the transaction will have changed."""
-        await self.lane.run(lambda: self.blocking.record(tables))
+        await self._write("record", lambda: self.blocking.record(tables))
+
+    async def _write(self, name: str, call: Callable[[], object]) -> None:
+        await self.lane.write(call, lambda: self._owner.spoil(cancelled_text(name)))
 
 
 class Savepoint:
@@ -233,12 +244,12 @@ class Transaction:
     commit = awaited(transaction.Transaction.commit)
     rollback = awaited(transaction.Transaction.rollback)
     flush = awaited(transaction.Transaction.flush)
-    use_key = awaited(transaction.Transaction.use_key)
+    use_key = written(transaction.Transaction.use_key)
     set_rollback_only = awaited(transaction.Transaction.set_rollback_only)
     token = awaited(transaction.Transaction.token)
-    merge = awaited(transaction.Transaction.merge)
-    discard = awaited(transaction.Transaction.discard)
-    publish = awaited(transaction.Transaction.publish)
+    merge = written(transaction.Transaction.merge)
+    discard = written(transaction.Transaction.discard)
+    publish = written(transaction.Transaction.publish)
     published = awaited(transaction.Transaction.published)
     parts = awaited(transaction.Transaction.parts)
 
@@ -264,6 +275,10 @@ class Transaction:
             raise TypeError("after_commit takes a plain function; let it start a task of its own")
         loop = asyncio.get_running_loop()
         self.blocking.after_commit(lambda _: loop.call_soon_threadsafe(callback, self))
+
+    def spoil(self, reason: str) -> None:
+        """Let it, or the savepoint that is open, end in a rollback alone."""
+        self.blocking._buffer.spoil(reason)  # noqa: SLF001 - of what it is the twin
 
     def leave(self) -> None:
         """Let no `transactional` function join this transaction any more."""
@@ -302,6 +317,10 @@ class Worker:
         return self.blocking.worker_id
 
     finish = awaited(worker.Worker.finish)
+
+    def spoil(self, reason: str) -> None:
+        """Let nothing of it be merged."""
+        self.blocking._buffer.spoil(reason)  # noqa: SLF001 - of what it is the twin
 
     def table(
         self, name: str, *, conflict_free: bool = False, phoenix_indexes: str | None = None

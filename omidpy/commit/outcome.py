@@ -177,7 +177,7 @@ class OutcomeFinder:
         Where cells and decisions are written together, under the oracle's lease, nothing of one
         before is still under way.  So cells that are absent were never committed, unless they were
         collected, which nothing is that began above the collection horizon.  A table that was
-        dropped tells nothing; one that was made anew has lost what the old one had, and the other
+        dropped tells nothing; one that was made anew has lost what the old one had, and only other
         tables tell whether that was committed.  Of who wrote a table of ours it tells nothing: its
         rows are removed by others, as an entry of an export queue is once it was delivered.
 
@@ -188,17 +188,23 @@ class OutcomeFinder:
             return None
         if not self._store.capabilities.guarded_batches:
             return None
+        from omidpy.facts.tables.removed import Removals  # noqa: PLC0415 - few come to this
+
         tables = {schema.name for schema in self._store.tables()}
-        is_gone = True
+        removals = Removals(self._store)
+        is_gone, is_told = True, False
         for one in (witness, *others):
             shadow, is_present = self._witness_state(one)
             if shadow is not None:
                 return Committed(shadow)
+            if one[0] in tables and removals.behind(one[0], start_ts) is not None:
+                continue
+            is_told = True
             is_lasting = one[0] in tables and not one[0].startswith(OWN_TABLE_PREFIX)
             is_gone &= is_lasting and not is_present
         # Behind the look at the cells, so that it counts for what was collected before.
         horizon = ControlTable(self._store).read_number(COLLECTION_HORIZON) or 0
-        if not is_gone or start_ts <= horizon:
+        if not (is_told and is_gone) or start_ts <= horizon:
             return None
         reached("outcome.absent_is_aborted", "I9")
         return Aborted()

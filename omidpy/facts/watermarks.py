@@ -291,6 +291,15 @@ class Watermarks:
         horizon, low_watermark = self._numbers(COLLECTION_HORIZON, LOW_WATERMARK_FACT)
         return horizon, low_watermark
 
+    def read_horizon_beside(self, row: bytes) -> tuple[Timestamp, bytes | None]:
+        """Return the collection horizon and what another row holds, as of one read.
+
+        Cost: 1 get.
+        """
+        raw, other = self._control.read_many((COLLECTION_HORIZON, row))
+        horizon = Timestamp(0) if raw is None else decode_number(raw, row=COLLECTION_HORIZON)
+        return horizon, other
+
     def _numbers(self, *rows: bytes) -> list[Timestamp]:
         """Return numbers as of one read, 0 for those that were never set."""
         return [

@@ -9,14 +9,17 @@ again, whole, as the snapshot reads any row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, is_shadow_qualifier
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.model import ColumnSpec, KeyRange, PairedCell, RowValues, Timestamp, base
 from omidpy.reading.row_facts import RowFacts
-from omidpy.reading.visibility import SeenRow, healed, simple_row, unhealed
+from omidpy.reading.visibility import SeenRow, healed, is_nothing, simple_row, unhealed
 from omidpy.storage.options import PairsCells, ShapesRows
+
+if TYPE_CHECKING:
+    from omidpy.reading.one_table import OneTable
 
 MAX_REREAD_SHARE: Final = 0.25
 """Rows of a page that may be read twice, before a scan goes on in the plain way."""
@@ -54,6 +57,7 @@ class ReadsRows(Protocol):
         table: str,
         key_range: KeyRange,
         columns: Sequence[ColumnSpec] | None,
+        one_table: OneTable,
         *,
         reverse: bool,
         page_rows: int,
@@ -67,6 +71,7 @@ class PairedPages:
     def __init__(
         self,
         snapshot: ReadsRows,
+        one_table: OneTable,
         table: str,
         key_range: KeyRange,
         columns: Sequence[ColumnSpec] | None,
@@ -76,6 +81,7 @@ class PairedPages:
     ) -> None:
         """Prepare to read a range."""
         self._snapshot = snapshot
+        self._one_table = one_table
         self._table = table
         self._key_range = key_range
         self._columns = columns
@@ -112,6 +118,9 @@ class PairedPages:
                 )
                 for index, row in zip(others, again, strict=True):
                     rows[index] = row
+                if any(is_nothing(row) for row in again):
+                    # It had cells a moment ago, and the table may be another one by now.
+                    self._one_table.read_again()
             else:
                 snapshot.check_horizon()
             yield zip(keys, cast("list[SeenRow | RowValues]", rows), strict=True)
@@ -131,6 +140,7 @@ class PairedPages:
                 self._table,
                 rest,
                 self._columns,
+                self._one_table,
                 reverse=self._reverse,
                 page_rows=self._page_rows,
             )
@@ -144,17 +154,18 @@ class PairedPages:
         """
         wanted = _with_markers(self._columns)
         if shaping is None:
-            for pairs in pairing.scan_pairs(
+            paired = pairing.scan_pairs(
                 self._table,
                 self._key_range,
                 columns=wanted,
                 max_version=self._snapshot.max_version,
                 page_rows=self._page_rows,
                 reverse=self._reverse,
-            ):
+            )
+            for pairs in self._one_table.over(paired):
                 yield None, [row[0][0] for row in pairs], pairs
             return
-        for page in shaping.scan_values(
+        shaped = shaping.scan_values(
             self._table,
             self._key_range,
             columns=wanted,
@@ -162,7 +173,8 @@ class PairedPages:
             before=self._snapshot.before,
             page_rows=self._page_rows,
             reverse=self._reverse,
-        ):
+        )
+        for page in self._one_table.over(shaped):
             if any(isinstance(row, list) for _, row in page):
                 yield None, [key for key, _ in page], [row for _, row in page]
             else:

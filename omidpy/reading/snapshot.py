@@ -20,6 +20,7 @@ each batch, whatever its age.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final, cast, overload
@@ -54,11 +55,13 @@ from omidpy.reading.visibility import (
     sort_row,
     visible_row,
 )
-from omidpy.storage.base import Row, Store
+from omidpy.storage.base import LONG_READ_S, Row, Store
 from omidpy.storage.options import PairsCells, ShapesRows
 
 if TYPE_CHECKING:
     from omidpy.base.telemetry.tracing import Tracing
+    from omidpy.facts.tables.removed import Removals
+    from omidpy.reading.one_table import KnownStates, OneTable
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +107,8 @@ class SnapshotReader:
         self.shaping = store if isinstance(store, ShapesRows) else None
         # Where several versions cost a call a column, most reads do with the newest.
         self.scan_versions = FIRST_VERSIONS if store.capabilities.multi_version_scan else 1
-        is_near = self.pairing is not None and not store.capabilities.remote
+        self.is_remote = store.capabilities.remote
+        is_near = self.pairing is not None and not self.is_remote
         self.first_versions = 1 if is_near else self.scan_versions
         self.resolver = resolver
         self.watermarks = watermarks
@@ -114,6 +118,7 @@ class SnapshotReader:
         self.run_soon = run_soon
         self.tracing: Tracing | None = None
         self._plain: PlainVersions | None = None
+        self._states: KnownStates | None = None
 
     def is_plain(self, version: int) -> bool:
         """Say whether a version is certainly no transaction's, so that there is nothing to forbid.
@@ -125,6 +130,22 @@ class SnapshotReader:
         if self._plain is None:
             self._plain = plain_versions(self.store) or NO_VERSIONS
         return self._plain.contains(version)
+
+    @property
+    def states(self) -> KnownStates:
+        """Which tables of their names there are, as was seen lately."""
+        if self._states is None:
+            from omidpy.reading.one_table import KnownStates  # noqa: PLC0415 - not all scan
+
+            self._states = KnownStates(self.store, self.clock)
+        return self._states
+
+    @property
+    def removals(self) -> Removals:
+        """Which tables were removed, and when."""
+        from omidpy.facts.tables.removed import Removals  # noqa: PLC0415 - few ask
+
+        return Removals(self.store)
 
     def open(self, begun: Begun, *, asked_s: float | None, at: Timestamp | None = None) -> Snapshot:
         """Return the snapshot at a start timestamp, or at an earlier moment.
@@ -146,6 +167,7 @@ class Snapshot:
     Attributes:
         start_ts: Where it reads.
         epoch: No transaction that began below it can be decided a commit any more.
+        begun: What the oracle answered to its reader.
         has_sent_cells: Whether own cells may lie in the store; set before the first is sent.
         max_version: The highest version that is read.
         before: `start_ts` as a shadow cell has it: what it shows is committed below this.
@@ -165,6 +187,7 @@ class Snapshot:
         self._looked_s = self.asked_s
         """When the last look at the horizon began that found it low enough: at first, the begin."""
         self.has_sent_cells = False
+        self.begun = begun
         self._reader = reader
         self._has_own_cells = at is None
         self.max_version = self.start_ts + (TIMESTAMP_STEP if at is None else 0)
@@ -177,6 +200,7 @@ class Snapshot:
 
         Raises:
             SnapshotTooOld: versions that this snapshot needs may have been collected.
+            StorageError: the table was removed while several calls read it.
 
         Cost: 1 get; 1 or 2 more where a cell has no shadow cell, 1 or few more where the newest
         versions are too new, 1 more for the horizon once the snapshot is older than
@@ -196,6 +220,8 @@ class Snapshot:
     ) -> list[SeenRow]:
         """Read rows, with commit entries that were read for this snapshot already."""
         versions = self._reader.first_versions
+        may_be_calls = len(rows) > 1 and self._reader.is_remote
+        since_s = time.monotonic() if may_be_calls else 0.0
         found = self._reader.store.get(
             table,
             rows,
@@ -203,6 +229,9 @@ class Snapshot:
             max_version=self.max_version,
             max_versions=versions,
         )
+        if may_be_calls and [] in found and time.monotonic() - since_s > LONG_READ_S:
+            # Of several calls, or of one that was made again: the table may be another one by now.
+            self._note_vanished(table, None)
         return self._select(table, rows, found, columns, versions_read=versions, entries=entries)
 
     def history(
@@ -288,6 +317,7 @@ class Snapshot:
         *,
         reverse: bool = False,
         page_rows: int = 1000,
+        incarnation: str | None = None,
     ) -> Iterator[Page]: ...
 
     @overload
@@ -299,6 +329,7 @@ class Snapshot:
         *,
         reverse: bool = False,
         page_rows: int = 1000,
+        incarnation: str | None = None,
         values_do: bool,
     ) -> Iterator[PageOfValues]: ...
 
@@ -310,16 +341,36 @@ class Snapshot:
         *,
         reverse: bool = False,
         page_rows: int = 1000,
+        incarnation: str | None = None,
         values_do: bool = False,
     ) -> Iterator[PageOfValues]:
         """Yield pages of (row, what is seen of it), which may be nothing.
 
-        With `values_do` a row may also come as its values by column.
+        Args:
+            table: Its name in the store.
+            key_range: The rows.
+            columns: Which columns, or whole families; None: all.
+            reverse: From the end to the start.
+            page_rows: How many rows are read at once, at most.
+            incarnation: Which of its name the table is; None: that is not known, and a store that
+                tells no states of tables then does not tell that it became another one.
+            values_do: Whether a row may also come as its values by column.
 
-        Cost: 1 RPC a page, and what `read` says for the page as a whole.
+        Raises:
+            SnapshotTooOld: versions that this snapshot needs may have been collected.
+            StorageError: at the end: the table became another one meanwhile.
+
+        Cost: 1 RPC a page, and what `read` says for the page as a whole.  Behind a scan of several
+        reads 1 look at the table; see `OneTable`.
         """
         pages = self._scan(
-            table, key_range, columns, reverse=reverse, page_rows=page_rows, values_do=values_do
+            table,
+            key_range,
+            columns,
+            reverse=reverse,
+            page_rows=page_rows,
+            incarnation=incarnation,
+            values_do=values_do,
         )
         if (tracing := self._reader.tracing) is None:
             yield from pages
@@ -335,31 +386,43 @@ class Snapshot:
         *,
         reverse: bool,
         page_rows: int,
+        incarnation: str | None,
         values_do: bool,
     ) -> Iterator[PageOfValues]:
+        one_table = self.one_table(table, incarnation)
         if (pairing := self._reader.pairing) is None:
-            yield from self.pages(table, key_range, columns, reverse=reverse, page_rows=page_rows)
+            yield from self.pages(
+                table, key_range, columns, one_table, reverse=reverse, page_rows=page_rows
+            )
         else:
             paired_pages = PairedPages(
-                self, table, key_range, columns, reverse=reverse, page_rows=page_rows
+                self, one_table, table, key_range, columns, reverse=reverse, page_rows=page_rows
             )
             shaping = self._reader.shaping if values_do else None
             yield from paired_pages.read(pairing, shaping)
+        one_table.check()
         # That nothing more was found is an answer too, and rows may have been collected whole.
         self.check_horizon()
+
+    def one_table(self, table: str, incarnation: str | None) -> OneTable:
+        """Return what tells, behind a scan, whether all of it was of one table."""
+        from omidpy.reading.one_table import OneTable  # noqa: PLC0415 - not all scan
+
+        return OneTable(self._reader.states, table, incarnation, self.begun)
 
     def pages(
         self,
         table: str,
         key_range: KeyRange,
         columns: Sequence[ColumnSpec] | None,
+        one_table: OneTable,
         *,
         reverse: bool,
         page_rows: int,
     ) -> Iterator[Page]:
         """Yield pages as any store gives them, with the newest few versions of each column."""
         versions = self._reader.scan_versions
-        for page in self._reader.store.scan(
+        pages = self._reader.store.scan(
             table,
             key_range,
             columns=physical_columns(columns),
@@ -367,10 +430,11 @@ class Snapshot:
             max_versions=versions,
             reverse=reverse,
             page_rows=page_rows,
-        ):
+        )
+        for page in one_table.over(pages):
             keys = [cells[0].row for cells in page]
             rows = self._select(
-                table, keys, page, columns, versions_read=versions, entries={}, is_scan=True
+                table, keys, page, columns, versions_read=versions, entries={}, one_table=one_table
             )
             yield zip(keys, rows, strict=True)
 
@@ -385,12 +449,12 @@ class Snapshot:
         *,
         versions_read: int,
         entries: Mapping[Timestamp, CommitEntry],
-        is_scan: bool = False,
+        one_table: OneTable | None = None,
     ) -> list[SeenRow]:
         rows: list[SeenRow | None] = [simple_row(paired(cells), self.before) for cells in found]
         if None in rows:
             self._select_others(
-                table, keys, found, columns, rows, versions_read, entries, is_scan=is_scan
+                table, keys, found, columns, rows, versions_read, entries, one_table
             )
         # Behind the last read: a horizon that was raised before it may have taken versions (I10).
         self.check_horizon()
@@ -405,8 +469,7 @@ class Snapshot:
         rows: list[SeenRow | None],
         versions_read: int,
         entries: Mapping[Timestamp, CommitEntry],
-        *,
-        is_scan: bool,
+        one_table: OneTable | None,
     ) -> None:
         """Decide the rows that are not simple, and put them in their places.
 
@@ -431,7 +494,17 @@ class Snapshot:
                 max_version=self.max_version,
                 max_versions=versions_read,
             )
-        facts.heal(is_scan=is_scan)
+            if [] in found:
+                # It had cells a moment ago, and the table may be another one by now.
+                self._note_vanished(table, one_table)
+        facts.heal(is_scan=one_table is not None)
+
+    def _note_vanished(self, table: str, one_table: OneTable | None) -> None:
+        """Make sure that a table was not removed in the middle of a read, now or at its end."""
+        if one_table is None:
+            self._reader.removals.check(table, self.start_ts)
+        else:
+            one_table.read_again()
 
     def _decide(
         self, facts: RowFacts, found: Sequence[Row], versions_read: int

@@ -228,6 +228,11 @@ def cells_of(row: SeenRow) -> Sequence[VisibleCell]:
     ]
 
 
+def is_nothing(row: SeenRow) -> bool:
+    """Say whether nothing is seen of a row."""
+    return not (row.cells if isinstance(row, VisibleRow) else row)
+
+
 class Unresolved(NamedTuple):
     """Cells that must be resolved before the row can be decided."""
 

@@ -13,6 +13,10 @@ of a stream lies between two offsets, which say what is in it however often it i
 one number, the newest commit timestamp that it has; 0 is nothing at all, so that the first batch
 of a query that begins there is the state of the table, in changes of kind `snapshot`.
 
+A query whose table was dropped and made again, or truncated, behind its offset fails: what was
+committed to the earlier table in between is gone, and rows that were read of it stay in whatever
+follows them.  With `spansTables` it goes on with what there is.
+
 A query over a table in which nothing happens has a batch without rows now and then, lest its offset
 grow older than what compactions keep.
 """
@@ -87,6 +91,7 @@ _OPTIONS: Final = {
         "oldValues",
         "snapshot",
         "maxRowsPerTrigger",
+        "spansTables",
     )
 }
 
@@ -123,6 +128,7 @@ class ChangesOptions:
                 moment(name, text)
         self.old_values = _flag(given, "oldValues")
         self.snapshot = _flag(given, "snapshot")
+        self.spans_tables = _flag(given, "spansTables")
         self.max_rows = _count(given, "maxRowsPerTrigger")
 
     def connect(self, sent: HandedStore | None = None) -> TransactionManager:
@@ -137,8 +143,13 @@ class ChangesOptions:
         key_range: KeyRange = WHOLE_TABLE,
         *,
         snapshot: bool = False,
+        is_planned: bool = False,
     ) -> ChangeFeed:
-        """Return the changes between two moments in a key range; None is as in `tm.changes`."""
+        """Return the changes between two moments in a key range; None is as in `tm.changes`.
+
+        With `is_planned` of a table of which the driver has seen that it is no later one, and of
+        which a task looks at its end whether it still is that.
+        """
         return tm.changes(
             self.table,
             since,
@@ -148,6 +159,7 @@ class ChangesOptions:
             row_stop=key_range.end or None,
             old_values=self.old_values,
             snapshot=snapshot,
+            spans_tables=self.spans_tables or is_planned,
         )
 
 
@@ -359,9 +371,11 @@ def _tasks(
 
     What may have been collected is refused here and now.
     """
-    options.feed(tm, since, until, snapshot=options.snapshot).check_horizon()
     name = tm.session.catalog.full_name(options.table)
+    # Before it is seen that this is no later table than that of the offset: tasks look whether it
+    # still is this one.
     which = which_table(tm.store, name)
+    options.feed(tm, since, until, snapshot=options.snapshot).check_horizon()
     sent = handed(tm.store, options.store)
     return [
         Changes(sent, since, until, key_range, snapshot=options.snapshot, which=which)
@@ -383,6 +397,7 @@ def _batches(options: ChangesOptions, partition: InputPartition) -> Iterator[pa.
             partition.until,
             partition.key_range,
             snapshot=partition.snapshot,
+            is_planned=True,
         )
         for page in feed.pages(most_changes=BATCH_ROWS, most_bytes=BATCH_BYTES):
             yield _batch(page)

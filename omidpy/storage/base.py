@@ -38,6 +38,11 @@ WHOLE_TABLE: Final = KeyRange()
 """Every row of a table."""
 
 
+LONG_READ_S: Final = 0.1
+"""A read of a remote store that takes longer may be several calls, or one that was made again.  To
+disable a table, remove it, and make another takes HBase several times as long."""
+
+
 class Read(TypedDict, total=False):
     """What of each row is read: what `Store.get` takes by name.
 

@@ -42,6 +42,7 @@ from omidpy.storage.base import (
     singly,
 )
 from omidpy.storage.options import LongRow, Portion, Wanted
+from omidpy.storage.pages import Pages, Reads
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -292,14 +293,17 @@ class MemoryStore:
         rules.check_page_rows(page_rows)
         rules.check_range(key_range)
         rules.selection(table, columns, self._table(table).families())
-        return self._pages(
+        reads = Reads()
+        pages = self._pages(
             table,
             key_range,
             columns=columns,
             bounds=(min_version, max_version, max_versions),
             reverse=reverse,
             page_rows=page_rows,
+            reads=reads,
         )
+        return Pages(pages, reads)
 
     def _pages(
         self,
@@ -310,9 +314,11 @@ class MemoryStore:
         bounds: tuple[int, int, int | None],
         reverse: bool,
         page_rows: int,
+        reads: Reads,
     ) -> Iterator[list[Row]]:
         start, end = key_range
         while True:
+            reads.count += 1
             page = self._page(
                 table,
                 KeyRange(start, end),

@@ -37,6 +37,7 @@ from omidpy.storage.base import (
     Store,
     singly,
 )
+from omidpy.storage.pages import Pages, reads_of
 
 T = TypeVar("T")
 
@@ -216,6 +217,11 @@ class FaultyStore:
     ) -> Iterator[list[Row]]:
         """Pass on, each page a call; see `Store`."""
         pages = self.store.scan(table, key_range, **read)
+        reads = reads_of(pages)
+        passed_on = self._pages(table, pages)
+        return passed_on if reads is None else Pages(passed_on, reads)
+
+    def _pages(self, table: str, pages: Iterator[list[Row]]) -> Iterator[list[Row]]:
         while (page := self._call("scan", lambda: next(pages, None), tables=[table])) is not None:
             yield page
 

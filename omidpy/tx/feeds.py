@@ -12,6 +12,7 @@ from typing import TypeAlias
 from omidpy.base.words.arguments import check_row, parse_columns, scan_range
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
+from omidpy.facts.tables.layout import TableLayout
 from omidpy.model import FIRST_WORLD_TIMESTAMP, ColumnSpec, Timestamp
 from omidpy.oracle.base import Begun
 from omidpy.reading.changes.feed import ChangeFeed, RowWatch
@@ -54,23 +55,26 @@ def open_feed(
     row_prefix: bytes | None,
     old_values: bool,
     snapshot: bool,
+    spans_tables: bool,
 ) -> ChangeFeed:
     """Return a feed; see `TransactionManager.changes`."""
     key_range = scan_range(row_start, row_stop, row_prefix, reverse=False)
-    name, specs = _table(session, table, columns)
     begun = session.oracle.begin()
+    layout, specs = _table(session, table, columns, begun)
     until_ts = begun.start_ts if until is None else moment_timestamp(session, begun, until)
     since_ts = until_ts if since is None else moment_timestamp(session, begun, since)
     if since_ts > until_ts:
         raise UsageError(f"since={since!r} is later than until={until!r}")
     window = Window(
-        name,
+        layout.name,
         since_ts,
         until_ts,
         session.watermarks.low_watermark_by(since_ts),
         key_range,
         specs,
         old_values,
+        layout.incarnation,
+        spans_tables,
     )
     return ChangeFeed(
         session.reader,
@@ -92,22 +96,31 @@ def open_watch(
 ) -> RowWatch:
     """Return what looks whether a row has changed; see `TransactionManager.watch`."""
     row = check_row(row)
-    name, specs = _table(session, table, columns)
     begun = session.oracle.begin()
+    layout, specs = _table(session, table, columns, begun)
     if since is None:
         since_ts, low_watermark = begun.start_ts, begun.low_watermark
     else:
         since_ts = moment_timestamp(session, begun, since)
         low_watermark = session.watermarks.low_watermark_by(since_ts)
-    window = Window(name, since_ts, since_ts, low_watermark, columns=specs)
+    window = Window(
+        layout.name,
+        since_ts,
+        since_ts,
+        low_watermark,
+        columns=specs,
+        incarnation=layout.incarnation,
+    )
     return RowWatch(session.reader, session.oracle, session.clock, row, window, timeout_s)
 
 
 def _table(
-    session: Session, table: str, columns: Iterable[bytes] | None
-) -> tuple[str, tuple[ColumnSpec, ...] | None]:
-    layout = session.catalog.layout(session.catalog.full_name(table))
+    session: Session, table: str, columns: Iterable[bytes] | None, begun: Begun
+) -> tuple[TableLayout, tuple[ColumnSpec, ...] | None]:
+    layout = session.catalog.layout(
+        session.catalog.full_name(table), start_ts=begun.start_ts, fenced_ts=begun.fenced_ts
+    )
     specs = parse_columns(columns)
     for family, _ in specs or ():
         layout.check_family(family)
-    return layout.name, None if specs is None else tuple(specs)
+    return layout, None if specs is None else tuple(specs)

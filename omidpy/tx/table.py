@@ -245,6 +245,11 @@ class TransactionalTable(Counters, Frames):
             sorted_columns: Columns come sorted either way.
             reverse: From the end to the start.
 
+        Raises:
+            StorageError: from the iterator, at its end: the table was dropped or truncated
+                meanwhile, or on HBase disabled and perhaps restored.  What came may be a part.
+            SnapshotTooOld: from the iterator: versions that it needs may have been collected.
+
         Cost: 1 RPC for `batch_size` rows, see `Snapshot.scan`.
         """
         refuse("filter", filter)
@@ -292,6 +297,7 @@ class TransactionalTable(Counters, Frames):
 
         Raises:
             CorruptCell: a value that its codec cannot read, named by row and column.
+            StorageError: at the end, as in `scan`.
             ConfigError: pyarrow is not installed.
         """
         from omidpy.tx.frames.arrow import check_codecs, record_batches  # noqa: PLC0415 - few read so
@@ -361,11 +367,17 @@ class TransactionalTable(Counters, Frames):
                 *(self.name, key_range, specs),
                 reverse=reverse,
                 page_rows=page_rows,
+                incarnation=self.layout.incarnation,
                 values_do=values_do,
             )
             return
         for page in self._snapshot.scan(
-            self.name, key_range, specs, reverse=reverse, page_rows=page_rows
+            self.name,
+            key_range,
+            specs,
+            reverse=reverse,
+            page_rows=page_rows,
+            incarnation=self.layout.incarnation,
         ):
             yield merged(page) if waiting else page
         yield [

@@ -324,10 +324,10 @@ class Transaction(Alone):
     def _layout(self, name: str) -> TableLayout:
         layout = self._layouts.get(name)
         if layout is None:
-            catalog = self._session.catalog
+            catalog, begun = self._session.catalog, self._snapshot.begun
             # Who only reads sends no conflict ids, so that an old level does no harm.
             layout = (
-                catalog.layout(name)
+                catalog.layout(name, start_ts=begun.start_ts, fenced_ts=begun.fenced_ts)
                 if self.is_read_only
                 else catalog.layout_for(name, start_ts=self.start_ts, fenced_ts=self._fenced_ts)
             )

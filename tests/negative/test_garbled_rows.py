@@ -103,6 +103,7 @@ ELSEWHERE: Final = {
     "PHOENIX_FACT": "each run says so; tests/unit/compactor/test_following.py",
     "PROGRESS_PREFIX": "shown to people, and judged by nobody",
     "QUARANTINE_PREFIX": "tests/unit/compactor/test_malformed.py",
+    "REMOVED_PREFIX": "one that is garbled says nothing; tests/unit/facts/test_removed.py",
     "ROOT_FACT": "on HBase alone; tests/unit/compactor/test_singletons.py",
     "SHADOW_PREFIX": "a qualifier of cells; tests/unit/compactor/test_malformed.py",
     "SIGHTED_PREFIX": "on HBase alone; tests/unit/compactor/test_restored.py",

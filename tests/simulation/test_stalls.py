@@ -122,6 +122,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ADOPTION: (
         "compactor/tables/adoption.py adopt fence",
         "compactor/tables/adoption.py adopt set_family_attributes",
+        "omidpy/facts/tables/removed.py forget_removal replace",
         "compactor/tables/adoption.py ignore set_table_attributes",
         "compactor/tables/conversion.py _pass_over write",
         "compactor/tables/following.py set_rule write",

@@ -8,8 +8,9 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
 import omidpy
@@ -17,6 +18,7 @@ from omidpy import aio
 from omidpy import manager as manager_module
 from omidpy.aio import manager as aio_manager
 from omidpy.aio import transaction as aio_transaction
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.codec import INT64
 from omidpy.errors import (
     NoSuchTable,
@@ -662,6 +664,145 @@ def test_a_batch_cancelled_while_it_is_left_forbids_the_commit() -> None:
         with pytest.raises(TransactionAborted, match="was left by CancelledError after 2 of its"):
             await tx.commit()
         assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))
+
+
+Write = Callable[[aio.TransactionalTable], Coroutine[Any, Any, Any]]
+
+WRITES: Final[dict[str, tuple[str, Write]]] = {
+    "put": ("schema.before", lambda table: table.put(b"a", {b"cf:q": b"2"})),
+    "delete": ("get.before", lambda table: table.delete(b"a")),
+    "counter_inc": ("get.before", lambda table: table.counter_inc(b"a", b"cf:n")),
+    "counter_set": ("schema.before", lambda table: table.counter_set(b"a", b"cf:n", 7)),
+    "counter_add": ("get.before", lambda table: table.counter_add(b"a", b"cf:n", 3)),
+    "counter_dec": ("get.before", lambda table: table.counter_dec(b"a", b"cf:n")),
+    "write_arrow": (
+        "schema.before",
+        lambda table: table.write_arrow(
+            pa.table({"row": [b"a"], "q": [b"2"]}), columns={"q": ("cf:q", "binary")}
+        ),
+    ),
+}
+
+
+async def in_time(gate: Gate, awaited: Coroutine[Any, Any, Any]) -> None:
+    """Await what stands at a gate, until the time is over; it goes on behind that."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(None) as limit:
+
+            def end(_: object) -> None:
+                limit.reschedule(0)
+                # Behind that: it is cancelled first, and then let through.
+                asyncio.get_running_loop().call_later(0.05, gate.opened.set)
+
+            reached = asyncio.ensure_future(gate.wait_reached())
+            reached.add_done_callback(end)
+            await awaited
+
+    with pytest.raises(TimeoutError):
+        await limited()
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_that_timed_out_while_it_was_under_way_is_not_committed(name: str) -> None:
+    """Its caller does not know that it took place, and makes it again, or goes on without it."""
+    point, write = WRITES[name]
+    client, gate = gated(point)
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        table = tx.table(TABLE)
+        await in_time(gate, write(table))
+        await write(table)
+        with pytest.raises(TransactionAborted, match=rf"{name}\(\) was cancelled while") as caught:
+            await tx.commit()
+        assert not caught.value.retryable
+        assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_savepoint_around_it_is_undone_and_the_transaction_goes_on(name: str) -> None:
+    """With what was written before, and with what is written in its place."""
+    point, write = WRITES[name]
+    client, gate = gated(point)
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        async with tm.begin() as tx:
+            table = tx.table(TABLE)
+
+            async def undone() -> None:
+                async with tx.savepoint():
+                    await write(table)
+
+            await in_time(gate, undone())
+            await table.counter_inc(b"a", b"cf:n")
+        assert client.read(b"a") == {b"cf:n": INT64.encode(1)}
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_write_that_timed_out_before_its_turn_is_not_there_and_the_rest_commits() -> None:
+    """It waited for a read of another task."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        async with tm.begin() as tx:
+            table = tx.table(TABLE)
+            read = asyncio.create_task(table.row(b"a"))
+            await gate.wait_reached()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await table.counter_inc(b"a", b"cf:n")
+            gate.opened.set()
+            await read
+            await table.counter_inc(b"a", b"cf:n")
+        assert client.read(b"a") == {b"cf:n": INT64.encode(1)}
+
+    asyncio.run(_with_manager(main, client))
+
+
+@pytest.mark.parametrize("name", ["add", "add_all", "record"])
+def test_an_addition_to_a_queue_that_timed_out_is_not_committed(name: str) -> None:
+    """Nor is what was added once more."""
+    store = FaultyStore(MemoryStore())
+    client, gate = Client(store), Gate()
+    ExportQueue.create(client.tm, "q", codec="bytes")
+    calls: dict[str, Callable[[Any], Coroutine[Any, Any, None]]] = {
+        "add": lambda queue: queue.add(b"k", b"v"),
+        "add_all": lambda queue: queue.add_all([(b"k", b"v")]),
+        "record": lambda queue: queue.record([TABLE]),
+    }
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        client.tm._queues.clear()
+        store.plans.append(on("get.before", gate, nth=1, table=CONTROL_TABLE))
+        tx = await tm.begin()
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        queue = tx.queue("q")
+        await in_time(gate, calls[name](queue))
+        await queue.add(b"k", b"v")
+        with pytest.raises(TransactionAborted, match=rf"{name}\(\) was cancelled while"):
+            await tx.commit()
+        assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_worker_whose_write_timed_out_has_nothing_to_merge() -> None:
+    """The owner may give it up, and resume another."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        del client
+        async with tm.begin() as tx:
+            worker = await tm.resume(await tx.token())
+            await in_time(gate, worker.table(TABLE).counter_inc(b"a", b"cf:n"))
+            with pytest.raises(UsageError, match=r"counter_inc\(\) was cancelled while"):
+                await worker.finish()
 
     asyncio.run(_with_manager(main, client))
 

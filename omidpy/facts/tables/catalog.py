@@ -57,6 +57,8 @@ class _Known(NamedTuple):
     after_ts: Timestamp
     """It was read after the transaction of this start_ts had begun; 0: that is not known."""
     layout: TableLayout
+    is_open: bool
+    """Whether it was seen that nobody removes it; who only reads does not look."""
 
     def is_recent(self, now_s: float) -> bool:
         """Say whether it was read not long ago."""
@@ -77,6 +79,9 @@ class NewTable(NamedTuple):
 
 LAYOUT_AGE_S: Final = 5.0
 """How long a table's layout is trusted; who writes asks for more (`Catalog.layout_for`)."""
+
+NO_TRANSACTION: Final = Timestamp(0)
+"""Below every fence."""
 
 CLOSED_PREFIX: Final = b"closed/"
 """Rows of the control table: who removes which incarnation of a table (`removal.py`)."""
@@ -214,16 +219,26 @@ class Catalog:
         """
         return DEFAULT_CONFLICT_LEVEL if name == KEYS_TABLE else self._conflict_level
 
-    def layout(self, name: str) -> TableLayout:
+    def layout(
+        self,
+        name: str,
+        *,
+        start_ts: Timestamp = NO_TRANSACTION,
+        fenced_ts: Timestamp | None = None,
+    ) -> TableLayout:
         """Return what must be known of a table to read it, at most `LAYOUT_AGE_S` old.
 
         Args:
             name: Its name in the store.
+            start_ts: A transaction that has begun, if there is one.
+            fenced_ts: Its `Begun.fenced_ts`: what was read before that fence may be of an earlier
+                table.  None: that is put up with.
         """
         now_s = self._clock.monotonic_s()
-        if (known := self._recent(name, now_s)) is not None:
+        known = self._recent(name, now_s)
+        if known is not None and (fenced_ts is None or known.speaks_to(fenced_ts)):
             return known.layout
-        return self._read(name, now_s, after_ts=Timestamp(0))
+        return self._read(name, now_s, after_ts=start_ts)
 
     def layout_for(
         self, name: str, *, start_ts: Timestamp, fenced_ts: Timestamp | None
@@ -249,7 +264,7 @@ class Catalog:
         """
         now_s = self._clock.monotonic_s()
         known = self._recent(name, now_s)
-        if known is not None and known.speaks_to(fenced_ts):
+        if known is not None and known.is_open and known.speaks_to(fenced_ts):
             return known.layout
         return self._read(name, now_s, after_ts=start_ts, is_written=True)
 
@@ -279,7 +294,7 @@ class Catalog:
         complaint = index_objection(layout.name, indexes(self._store.tables()))
         if complaint is not None:
             raise ConfigError(complaint)
-        self._unindexed[layout.name] = _Known(now_s, start_ts, layout)
+        self._unindexed[layout.name] = _Known(now_s, start_ts, layout, is_open=True)
 
     def _recent(self, name: str, now_s: float) -> _Known | None:
         known = self._layouts.get(name)
@@ -296,7 +311,7 @@ class Catalog:
                 f"table {name!r} is being dropped; if that was interrupted, drop it again, or keep "
                 f"it: `omidpy table adopt {name} --reopen --apply` opens it"
             )
-        self._layouts[name] = _Known(now_s, after_ts, layout)
+        self._layouts[name] = _Known(now_s, after_ts, layout, is_written)
         return layout
 
     def _settled(self, name: str) -> TableSchema:

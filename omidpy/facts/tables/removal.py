@@ -5,7 +5,7 @@ long ago and stood still since.  A transaction that has sent a part to the old t
 rest to that one, and no fence in between would abort it.  So the fence of a removal comes before
 the removal, and no transaction begins to write the table behind it (I8):
 
-    open -> closed -> fence -> removed
+    open -> closed -> fence -> noted -> removed
 
 An incarnation is *closed* by a row of the control table, which each of those who remove it writes
 for itself:
@@ -22,6 +22,10 @@ closed for all of the others.  A row that was left by an interrupted removal sta
 goes on; or `omidpy table adopt --reopen` gives the table another incarnation, which the one that
 was interrupted, should it go on, does not remove.
 
+What was committed to a table went with it, and readers by a timestamp find nothing that tells them;
+so it is noted before, and behind the fence, up to where there may have been something
+(`removed.py`).
+
 The row is not an attribute of the table: HBase can tie no condition to a change of those, so that a
 client that stood still before it would make of the next table of the name what this one was.
 """
@@ -35,7 +39,8 @@ from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnati
 from omidpy.errors import NoSuchTable, OmidError
 from omidpy.facts.control import ControlTable
 from omidpy.facts.tables.catalog import closed_prefix
-from omidpy.model import TableSchema
+from omidpy.facts.tables.removed import note_removal
+from omidpy.model import TableSchema, Timestamp
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
 
@@ -58,8 +63,13 @@ def reopen(store: Store, schema: TableSchema, mark: str) -> None:
     ControlTable(store).forget([closed_prefix(schema) + mark.encode()])
 
 
-def remove_closed(store: Store, schema: TableSchema) -> bool:
+def remove_closed(store: Store, schema: TableSchema, *, at_ts: Timestamp) -> bool:
     """Remove a table that is closed, behind the fence, and what says that it is.
+
+    Args:
+        store: Where it is.
+        schema: The table.
+        at_ts: Drawn behind the fence.
 
     Returns:
         False: it is gone, and another one has its name, which is left as it is.
@@ -68,13 +78,14 @@ def remove_closed(store: Store, schema: TableSchema) -> bool:
         NoSuchTable: it is gone.
         StorageUnavailable: it may be gone, and is closed.
 
-    Cost: 1 removal, 1 scan and 1 write of the control table.
+    Cost: 1 removal, 1 look at the table; 1 get, 1 scan and 2 writes of the control table.
     """
     # The one that was looked at: another of its name may be there by now, and ours to drop or not.
     # Tables of earlier versions have no incarnation.
     which = incarnation(schema)
     only = {INCARNATION_ATTRIBUTE: which} if which else None
     try:
+        note_removal(store, schema.name, which, at_ts)
         is_gone = store.drop_table(schema.name, only=only)
     except NoSuchTable:
         _forget(store, schema)
@@ -99,12 +110,12 @@ def remove_table(store: Store, oracle: Oracle, schema: TableSchema) -> bool:
     mark = new_incarnation()
     try:
         close(store, schema, mark)
-        oracle.fence(table_id(schema.name))
+        fence_ts = oracle.fence(table_id(schema.name))
     except BaseException:
         with contextlib.suppress(OmidError):
             reopen(store, schema, mark)
         raise
-    return remove_closed(store, schema)
+    return remove_closed(store, schema, at_ts=fence_ts)
 
 
 def _forget(store: Store, schema: TableSchema) -> None:

@@ -19,7 +19,7 @@ from omidpy.model import Change, ChangeKind, Timestamp, base
 from omidpy.oracle.base import Begun, Oracle
 from omidpy.reading.changes.change import order
 from omidpy.reading.changes.ordering import COMMIT_TS, SortedChanges, cut, value_bytes
-from omidpy.reading.changes.window import Window, WindowReader
+from omidpy.reading.changes.window import Window, WindowReader, refuse_removed
 from omidpy.reading.snapshot import SnapshotReader
 from omidpy.reading.visibility import cells_of
 
@@ -185,7 +185,10 @@ class ChangeFeed(Iterator[Change]):
         window = self._window
         at = Timestamp(window.since + 1)
         snapshot = self._reader.open(self._begun, asked_s=None, at=at)
-        for page in snapshot.scan(window.table, window.key_range, window.columns):
+        self._check_table()
+        for page in snapshot.scan(
+            window.table, window.key_range, window.columns, incarnation=window.incarnation
+        ):
             found: list[Change] = []
             for row, seen in page:
                 for cell, commit_ts in cells_of(seen):
@@ -195,6 +198,14 @@ class ChangeFeed(Iterator[Change]):
                         Change(row, column, cell.value, ChangeKind.SNAPSHOT, start_ts, commit_ts)
                     )
             yield found
+        self._check_table()
+
+    def _check_table(self) -> None:
+        """Raise `SnapshotTooOld` if the state was that of an earlier table.  Cost: 1 get."""
+        window = self._window
+        if not window.spans_tables:
+            at_ts = self._reader.removals.behind(window.table, Timestamp(window.since))
+            refuse_removed(window, at_ts)
 
     def _ordered(self) -> Iterator[list[Change]]:
         for page in self._windows().scan(self._window):

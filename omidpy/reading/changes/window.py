@@ -19,6 +19,10 @@ timestamp, so where T is one, that is what a snapshot at T sees.
 Without a recorded L (a store of Omid's oracle, samples that do not reach back so far) every version
 is read, which takes longer and comes to the same.
 
+    C4 (table)     once everything is read, no table of the name was removed behind `since`: what
+                   was committed to that went with it.  Nor did it become another one while it was
+                   read, where that took several reads.
+
 Old values need the whole of a row, so that those that have changed are read again, as they are now:
 what was committed up to the window's end does not change any more.
 """
@@ -27,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from omidpy.base.cells import encode_long
 from omidpy.base.reach import reached
@@ -46,6 +50,9 @@ from omidpy.reading.visibility import (
 from omidpy.storage.base import WHOLE_TABLE, Row
 from omidpy.storage.options import ShapesChanges
 
+if TYPE_CHECKING:
+    from omidpy.reading.one_table import OneTable
+
 PAGE_ROWS: Final = 1000
 
 
@@ -63,6 +70,10 @@ class Window:
     columns: tuple[ColumnSpec, ...] | None = None
     """None: all."""
     with_old: bool = False
+    incarnation: str | None = None
+    """Which of its name the table is; None: that was not looked at."""
+    spans_tables: bool = False
+    """Whether an earlier table of the name may have been removed behind `since`."""
 
 
 class WindowReader:
@@ -86,33 +97,39 @@ class WindowReader:
         """Yield the changes of a window, page by page, in no order; a page may have none.
 
         Raises:
-            SnapshotTooOld: some may have been collected.
+            SnapshotTooOld: some may have been collected, or have gone with an earlier table.
+            StorageError: at the end: the table became another one meanwhile.
 
         Cost: 1 RPC a page of rows that have cells of the window; see `RowFacts.find` for those that
-        are not healed.  With old values 1 more a page.
+        are not healed.  With old values 1 more a page.  Behind several reads 1 look at the table.
         """
         self.check_horizon(window)
-        for found, rows in self._pages(window):
-            yield self._changes(rows, window, found)
+        one_table = self._snapshot.one_table(window.table, window.incarnation)
+        for found, rows in self._pages(window, one_table):
+            yield self._changes(rows, window, found, one_table)
+        one_table.check()
         self.check_horizon(window)
 
-    def _pages(self, window: Window) -> Iterator[tuple[list[Change], list[Row]]]:
+    def _pages(
+        self, window: Window, one_table: OneTable
+    ) -> Iterator[tuple[list[Change], list[Row]]]:
         """Yield changes that came as such, and rows whose changes are to be found."""
         store = self._reader.store
         key_range, columns = window.key_range, physical_columns(window.columns)
         bounds = window.low_watermark + 1, window.until + 1
         if not isinstance(store, ShapesChanges):
-            for page in store.scan(
+            plain = store.scan(
                 window.table,
                 key_range,
                 columns=columns,
                 min_version=bounds[0],
                 max_version=bounds[1],
                 page_rows=PAGE_ROWS,
-            ):
+            )
+            for page in one_table.over(plain):
                 yield [], page
             return
-        for shaped in store.scan_changes(
+        pages = store.scan_changes(
             window.table,
             key_range,
             columns=columns,
@@ -121,7 +138,8 @@ class WindowReader:
             first=encode_long(window.since + 1),
             before=encode_long(window.until + 1),
             page_rows=PAGE_ROWS,
-        ):
+        )
+        for shaped in one_table.over(pages):
             found: list[Change] = []
             rows: list[Row] = []
             for _, changes, cells in shaped:
@@ -146,14 +164,15 @@ class WindowReader:
             min_version=window.low_watermark + 1,
             max_version=window.until + 1,
         )
-        changes = self._changes([cells for cells in found if cells], window, [])
+        changes = self._changes([cells for cells in found if cells], window, [], None)
         self.check_horizon(window)
         return changes
 
     def check_horizon(self, window: Window) -> None:
-        """Raise `SnapshotTooOld` if changes of a window may be gone (C3).  Cost: 1 get."""
+        """Raise `SnapshotTooOld` if changes of a window may be gone (C3, C4).  Cost: 1 get."""
+        removals = self._reader.removals
         try:
-            horizon, _ = self._reader.watermarks.read_horizons()
+            horizon, raw = self._reader.watermarks.read_horizon_beside(removals.row(window.table))
         except NoSuchTable:
             return  # A store that only Java ever initialised has never been collected by us.
         if window.since + 1 < horizon:
@@ -164,10 +183,18 @@ class WindowReader:
                 "tm.hold(OFFSET, for_s=...), keeps them for who comes rarely",
                 retryable=False,
             )
+        if not window.spans_tables:
+            refuse_removed(window, removals.told(window.table, raw, window.since))
 
     # -- one page ------------------------------------------------------------------------------
 
-    def _changes(self, page: Sequence[Row], window: Window, found: list[Change]) -> list[Change]:
+    def _changes(
+        self,
+        page: Sequence[Row],
+        window: Window,
+        found: list[Change],
+        one_table: OneTable | None,
+    ) -> list[Change]:
         """Add the changes of the rows of a page to those that were found there already."""
         rows: list[SortedRow] = []
         after, upto = encode_long(window.since), encode_long(window.until)
@@ -188,11 +215,15 @@ class WindowReader:
                 )
                 facts.seen_all(row, committed)
             facts.heal()
-        return list(self._with_old(found, window)) if window.with_old and found else found
+        if not (window.with_old and found):
+            return found
+        return list(self._with_old(found, window, one_table))
 
     # -- old values ----------------------------------------------------------------------------
 
-    def _with_old(self, changes: Sequence[Change], window: Window) -> Iterator[Change]:
+    def _with_old(
+        self, changes: Sequence[Change], window: Window, one_table: OneTable | None
+    ) -> Iterator[Change]:
         keys = list(dict.fromkeys(change.row for change in changes))
         found = self._reader.store.get(
             window.table,
@@ -200,6 +231,9 @@ class WindowReader:
             columns=physical_columns(window.columns),
             max_version=window.until + 1,
         )
+        if [] in found and one_table is not None:
+            # It had cells a moment ago, and the table may be another one by now.
+            one_table.read_again()
         rows = {key: sort_row(cells) for key, cells in zip(keys, found, strict=True)}
         facts = self._snapshot.facts(window.table)
         facts.find_all(list(rows.values()))
@@ -210,6 +244,20 @@ class WindowReader:
                 seen[moment] = _seen(rows[change.row], change.commit_ts, facts)
             is_family = change.kind is ChangeKind.DELETE_FAMILY
             yield change if is_family else change._replace(old=seen[moment].get(change.column))
+
+
+def refuse_removed(window: Window, at_ts: Timestamp | None) -> None:
+    """Raise `SnapshotTooOld` if a table of the name was removed behind the begin of a window."""
+    if at_ts is not None:
+        raise SnapshotTooOld(
+            f"table {window.table!r} was dropped or truncated at {at_ts}, and what had been "
+            f"committed to it after {window.since} went with it; what has its name now is another "
+            "table: forget what came of the first, read this one with tm.changes(TABLE), and go on "
+            "from the offset of that, in Spark with another checkpoint.  Who wants what there is "
+            "of both says tm.changes(..., spans_tables=True), in Spark option('spansTables', "
+            "'true')",
+            retryable=False,
+        )
 
 
 def _seen(row: SortedRow, commit_ts: Timestamp, facts: RowFacts) -> dict[bytes, bytes]:

@@ -58,6 +58,7 @@ class Frames:
             ConfigError: pyarrow is not installed.
             CorruptCell: while it is read: a value that its codec cannot read, named by row and
                 column.
+            StorageError: at the end: the table was dropped, truncated or restored meanwhile.
 
         Cost: 1 RPC for up to 1000 rows, see `Snapshot.scan`.
         """

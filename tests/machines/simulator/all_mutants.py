@@ -141,6 +141,7 @@ BY_NIGHT: Final = frozenset(
         "savepoint kept that timed out",
         "cancelled, and run all the same",
         "opened for nobody",
+        "write kept that timed out",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

@@ -34,7 +34,7 @@ def reads_from_its_offset(name: str, since: int, until: int, _: int, *more: Any)
 
 
 def leaves_the_unhealed_out(
-    self: WindowReader, page: Any, window: Window, found: list[Change]
+    self: WindowReader, page: Any, window: Window, found: list[Change], _: object
 ) -> list[Change]:
     """Tell of changes that have their shadow cells, and of no others."""
     del self

@@ -62,6 +62,11 @@ async def runs_when_nobody_waits(self: Lane, function: Callable[..., Any], /, *a
     return await asyncio.shield(asyncio.ensure_future(_run(self, function, *args)))
 
 
+async def commits_what_timed_out(self: Lane, function: Callable[[], Any], _: object) -> Any:
+    """Let a write that is cancelled while it is under way be in what commits."""
+    return await _run(self, function)
+
+
 async def leaves_it_open(run: Any, open_one: Callable[[], Any], _: object) -> Any:
     """Forget what was opened for a task that is cancelled."""
     return await run(open_one)
@@ -88,6 +93,11 @@ JUGGLE_MUTANTS: Final[dict[str, Mutant]] = {
         Parts(patches=(Patch(Lane, "run", runs_when_nobody_waits),)),
         "I9",
         JUGGLING._replace(juggle_ways=(("hand",),)),
+    ),
+    "write kept that timed out": Mutant(
+        Parts(patches=(Patch(Lane, "write", commits_what_timed_out),)),
+        "dirty read",
+        JUGGLING,
     ),
     "opened for nobody": Mutant(
         Parts(patches=(Patch(aio_manager, "opened_by", leaves_it_open),)),

@@ -72,7 +72,7 @@ class _Undone(Exception):
 
 
 class _Spoiled(Exception):
-    """Of a batch nobody can say whether it was handed over; where it was, nothing commits."""
+    """Of a write nobody can say whether it took place; where it did, nothing commits."""
 
 
 class JuggledOrders(Orders):
@@ -405,22 +405,27 @@ class Life:
     async def _put_in_time(
         self, tx: aio.Transaction, table: aio.TransactionalTable, throw: Throw, dice: random.Random
     ) -> None:
-        """Write a cell behind what another task reads; if the time is over, look if it is there."""
+        """Write a cell behind what another task reads; if the time is over, look if it is there.
+
+        Nothing commits then: who writes was not told.
+        """
         del tx
         key, value = dice.choice(KEYS), self.client.value()
+        read = self.loop.create_task(self._read(table, throw, dice.choice(KEYS)))
+        put = self.loop.create_task(table.put(key.encode(), _data(value)))
         try:
             async with asyncio.timeout(self._limit_s(dice)):
-                await asyncio.gather(
-                    self._read(table, throw, dice.choice(KEYS)),
-                    table.put(key.encode(), _data(value)),
-                )
+                await asyncio.gather(read, put)
         except TimeoutError:
             self.counts["puts that timed out"] += 1
-            row = await table.row(key.encode())
-            if row.get(COLUMN) != b"%d" % value:
+            if put.cancelled():
                 throw.record.undo(key, value)
-                return
-            self.counts["puts that timed out and were done"] += 1
+                row = await table.row(key.encode())
+                if row.get(COLUMN) != b"%d" % value:
+                    return
+                self.counts["puts that timed out and were done"] += 1
+                raise _Spoiled from None
+            put.result()
         throw.record.write(key, value)
 
     async def _save(

@@ -36,6 +36,7 @@ from omidpy.storage.base import (
     singly,
 )
 from omidpy.storage.memory import MemoryStore
+from omidpy.storage.pages import Pages, reads_of
 from tests.machines.simulator.disk import Disk
 from tests.machines.simulator.network import Weather
 from tests.machines.simulator.watch import Watch
@@ -391,7 +392,12 @@ class SimStore:
     def scan(self, *args: Any, **kwargs: Any) -> Iterator[list[Row]]:
         """Yield pages, each by a call of its own."""
         pages = self._shared.memory.scan(*args, **kwargs)
-        title, at_most = f"scan {args[0]}", self._shared.page_rows
+        reads = reads_of(pages)
+        assert reads is not None, "a store in memory says it"
+        return Pages(self._passed_on(f"scan {args[0]}", pages), reads)
+
+    def _passed_on(self, title: str, pages: Iterator[list[Row]]) -> Iterator[list[Row]]:
+        at_most = self._shared.page_rows
         while (page := self._call(title, lambda: next(pages, None))) is not None:
             if at_most is None:
                 yield page

@@ -15,6 +15,7 @@ from omidpy.base.commit_facts import INVALID
 from omidpy.commit.outcome import SETTLE_BUDGET_S
 from omidpy.errors import (
     CommitOutcomeUnknown,
+    Fenced,
     Invalidated,
     OracleUnavailable,
     RemoteProtocolError,
@@ -401,6 +402,58 @@ def test_a_table_that_was_made_anew_is_no_evidence_against_the_others(client: Cl
     client.oracle.invalidation = forgetful
     error.others = (("other", cell),)
     assert client.tm.outcome(error) == Committed(Timestamp(tx.start_ts + 50))
+
+
+def made_anew(client: Client, *tables: str) -> None:
+    """Let tables be dropped and made again."""
+    for table in tables:
+        client.tm.drop_table(table)
+        client.tm.create_table(table, ["cf"])
+
+
+def test_where_all_tables_were_made_anew_nobody_can_tell(client: Client) -> None:
+    """It may have been committed, and seen, and gone with them: it must not be called aborted."""
+    client.tm.create_table("other", ["cf"])
+    tx, error = unknown(client, decided=False)
+    made_anew(client, TABLE, "other")
+    client.oracle.invalidation = forgetful
+    cell = Cell(b"r", b"cf", b"q", tx.start_ts, b"v")
+    for others in ((), (("other", cell),)):
+        error.others = others
+        assert client.tm.outcome(error) == Forgotten()
+    client.tm.create_table("lasting", ["cf"])
+    error.others = (("other", cell), ("lasting", cell))
+    assert client.tm.outcome(error) == Aborted()
+
+
+def test_a_commit_whose_tables_were_all_made_anew_is_not_called_aborted(client: Client) -> None:
+    """It would be run again, and what was committed once be done twice."""
+
+    def forgets(_: Timestamp) -> InvalidationVerdict:
+        made_anew(client, TABLE)
+        return InvalidationVerdict.UNKNOWN
+
+    tx = pending(client)
+    client.oracle.losses.append(Loss.REQUEST)
+    client.oracle.invalidation = forgets
+    with pytest.raises(CommitOutcomeUnknown) as caught:
+        tx.commit()
+    assert tx.status is TransactionStatus.UNKNOWN
+    client.oracle.invalidation = forgetful
+    assert client.tm.outcome(tx) == client.tm.outcome(caught.value) == Forgotten()
+
+
+def test_a_transaction_whose_tables_are_made_anew_before_it_commits_is_aborted(
+    client: Client,
+) -> None:
+    """By a fence, with evidence: it may be run again."""
+    tx = pending(client)
+    made_anew(client, TABLE)
+    with pytest.raises(Fenced, match="a fence was set on one of the tables it wrote") as caught:
+        tx.commit()
+    assert caught.value.retryable
+    assert client.tm.outcome(tx) == Aborted()
+    assert client.raw() == []
 
 
 def test_a_forgotten_decision_of_a_dropped_table_stays_open(client: Client) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from omidpy.errors import SnapshotTooOld, StorageError, UsageError
 from omidpy.facts.control import ControlTable
+from omidpy.facts.tables.sameness import which_table
 from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.manager import TransactionManager
 from omidpy.reading.changes import feed as feed_module
@@ -31,6 +32,7 @@ from omidpy.spark.changes_stream import (
     ChangesSource,
     ChangesStreamReader,
 )
+from omidpy.storage.base import Store
 from omidpy.storage.hbase.native.security import tokens
 from omidpy.storage.hbase.native.security.tokens import Token
 from tests.machines.clients import TABLE, Client
@@ -177,6 +179,23 @@ def test_a_table_that_is_made_anew_between_tasks_fails_the_batch(client: Client)
     assert rows(reader, reader.partitions()) == []
 
 
+def test_a_table_that_is_made_anew_while_a_batch_is_planned_is_refused(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever tasks read then is of one table, but not of that which the offset is of."""
+    offset = client.write()
+    reader = ChangesSource({**NEEDED, "since": str(offset)}).reader(None)
+
+    def late(store: Store, name: str) -> str:
+        client.tm.drop_table(TABLE)
+        client.tm.create_table(TABLE, ["cf", "other"])
+        return which_table(store, name)
+
+    monkeypatch.setattr(changes_stream, "which_table", late)
+    with pytest.raises(SnapshotTooOld, match="dropped or truncated"):
+        reader.partitions()
+
+
 def test_latest_begins_now(client: Client) -> None:
     """What was there before does not come."""
     client.write(b"before")
@@ -307,6 +326,31 @@ def test_what_may_have_been_collected_is_refused_by_the_driver(client: Client) -
         reader.partitions()
     with stream(since=str(since)) as running, pytest.raises(SnapshotTooOld):
         running.partitions({"commit_ts": since}, {"commit_ts": since + 50})
+
+
+def test_a_query_whose_table_was_made_anew_fails_unless_it_says_that_it_goes_on(
+    client: Client,
+) -> None:
+    """What had come last to the earlier one is in no batch any more, and a part of it is kept."""
+    client.write(b"old")
+    with stream() as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        client.write(b"unseen")
+        client.tm.drop_table(TABLE)
+        client.tm.create_table(TABLE, ["cf", "other"])
+        client.write(b"new")
+        with pytest.raises(SnapshotTooOld, match=r"table 't' was dropped .* checkpoint"):
+            reader.latestOffset(end, ALL)
+        with pytest.raises(SnapshotTooOld, match=r"option\('spansTables', 'true'"):
+            reader.partitions(end, {"commit_ts": end["commit_ts"] + 50})
+    with stream(spansTables="true") as reader:
+        assert batch(reader, end, reader.latestOffset(end, ALL)) == [(b"new", "put", b"v")]
+    with stream() as reader:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ALL)
+        assert batch(reader, start, end) == [(b"new", "snapshot", b"v")]
+        client.write(b"newer")
+        assert batch(reader, end, reader.latestOffset(end, ALL)) == [(b"newer", "put", b"v")]
 
 
 @pytest.mark.parametrize(

@@ -203,21 +203,29 @@ def each_batch(
         tm: A manager; each batch has a transaction of its own.
         apply: Called with the transaction, the batch and its number; what it returns is ignored.
         app_id: Names the stream; None: the id that the query has in its checkpoint.  With a name a
-            second checkpoint is refused, which would write the same rows again.
+            second checkpoint is refused, and a second query, which would write the same rows again,
+            or have its batches taken for those of the first.
         retry_budget_s: How long a batch is tried.
 
     Raises:
-        UsageError: from the query: its checkpoint was lost or put back.
+        UsageError: from the query: its checkpoint was lost or put back, another query has the
+            name, or Spark does not say which query a batch is of.
         OmidError: from the query: it was aborted, or that is not known; a restart finds out.
     """
+    passed: dict[str, int] = {}
+    """Which batch the newest run has passed over first."""
 
     @wraps(apply)
     def run(frame: DataFrame, number: int) -> None:
         context = frame.sparkSession.sparkContext
         query = context.getLocalProperty(QUERY) or ""
-        if not query and app_id is None:
+        if not query:
+            # Also with a name: another query that has it would be taken for this one, and each pass
+            # over batches that only the other has written.
             raise UsageError(
-                "Spark does not say which query this batch is of; name it, each_batch(..., app_id=)"
+                "Spark does not say which query this batch is of, so that it cannot be told from "
+                "one of another query; run it where Spark does: in the thread that called the "
+                "function, and without PYSPARK_PIN_THREAD=false in the driver's environment"
             )
         run_id = _plain_run(context.getLocalProperty(RUN))
         batch = StreamBatch(app_id or query, query, number, run_id)
@@ -232,6 +240,17 @@ def each_batch(
         except AlreadyCommitted as before:
             if before.key != batch.key:
                 raise
+            if run_id and run_id not in passed:
+                passed.clear()
+                passed[run_id] = number
+            if run_id and passed[run_id] < number:
+                # A run repeats the batch that it begins with, and no other.
+                raise UsageError(
+                    f"batch {number} of the stream {batch.stream!r} was written by another run of "
+                    f"the query, and so was batch {passed[run_id]}, which this one, {run_id}, has "
+                    "passed over: the two have copies of one checkpoint, and rows that only this "
+                    "one has read are missing; stop both, and go on with a new checkpoint"
+                ) from before
             log.info("batch %d is passed over: %s", number, before)
 
     return run

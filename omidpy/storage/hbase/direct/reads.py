@@ -39,6 +39,7 @@ from omidpy.storage.hbase.native.values import (
     TableDescriptor,
 )
 from omidpy.storage.options import LongRow, Portion, Wanted
+from omidpy.storage.pages import Pages, Reads
 
 SHADOWS: Final = Pairing(SHADOW_PREFIX, SHADOW_SUFFIX)
 CUT_GETS: Final = 64
@@ -128,7 +129,9 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         rules.check_page_rows(page_rows)
         bounds = min_version, max_version, max_versions
         scanner = self._scanner(table, key_range, columns, bounds, is_reversed=reverse)
-        return iter(()) if scanner is None else self._pages(scanner, page_rows)
+        if scanner is None:
+            return iter(())
+        return Pages(self._pages(scanner, page_rows), scanner.reads)
 
     def scan_pairs(
         self,
@@ -161,7 +164,7 @@ class NativeReads(KnownTables[frozenset[bytes]]):
             return self._paired(table, key_range, *options, pairing)
         # Written in Python, two passes over each row would take longer than what they save.
         pages = self._paired(table, key_range, *options, SHADOWS)
-        return ([(row[0][0], row) for row in page] for page in pages)
+        return Pages(([(row[0][0], row) for row in page] for page in pages), pages.reads)
 
     def scan_changes(
         self,
@@ -183,10 +186,14 @@ class NativeReads(KnownTables[frozenset[bytes]]):
             return iter(())
         if is_compiled():
             pairing = SHADOWS._replace(first=first, before=before, erased=LEGACY_TOMBSTONE)
-            return self._pages_ahead(replace(scanner, pairing=pairing).pages(page_rows), table)
+            shaped = self._pages_ahead(replace(scanner, pairing=pairing).pages(page_rows), table)
+            return Pages(shaped, scanner.reads)
         # As above.
         pages = self._pages_ahead(scanner.pages(page_rows), table)
-        return ([(cells[0].row, [], cells) for cells in page] for page in pages)
+        keyed: Iterator[list[tuple[bytes, list[Change], Row]]] = (
+            [(cells[0].row, [], cells) for cells in page] for page in pages
+        )
+        return Pages(keyed, scanner.reads)
 
     def _paired(
         self,
@@ -197,7 +204,7 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         page_rows: int,
         reverse: bool,  # noqa: FBT001 - private, and called beside the two above alone
         pairing: Pairing,
-    ) -> Iterator[list[Any]]:
+    ) -> Pages[list[Any]]:
         rules.check_page_rows(page_rows)
         named = [(family, name) for family, name in columns or () if name is not None]
         if columns is not None:
@@ -205,17 +212,16 @@ class NativeReads(KnownTables[frozenset[bytes]]):
         bounds = 0, max_version, 1
         scanner = self._scanner(table, key_range, columns, bounds, is_reversed=reverse)
         if scanner is None:
-            return iter(())
+            return Pages(iter(()), Reads())
         scanner = replace(scanner, pairing=pairing)
         if not named or columns is None:
-            return self._pages_ahead(scanner.pages(page_rows), table)
+            return Pages(self._pages_ahead(scanner.pages(page_rows), table), scanner.reads)
         families = [(family, None) for family in dict.fromkeys(family for family, _ in columns)]
         whole = self._scanner(table, key_range, families, bounds, is_reversed=reverse)
         assert whole is not None, "something of these families is wanted"
-        pages = pages_of_some(
-            scanner, replace(whole, pairing=pairing), frozenset(columns), page_rows
-        )
-        return self._pages_ahead(pages, table)
+        whole = replace(whole, pairing=pairing, reads=scanner.reads)
+        pages = pages_of_some(scanner, whole, frozenset(columns), page_rows)
+        return Pages(self._pages_ahead(pages, table), scanner.reads)
 
     def _pages_ahead(
         self, pages: Generator[list[Any], None, Any], table: str

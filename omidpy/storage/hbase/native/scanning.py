@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +27,7 @@ from omidpy.storage.hbase.native.calling.calls import Calls, Sent, forget
 from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import CallFailed, Garbled
 from omidpy.storage.hbase.native.values import Pairing, Region, Scan, ScanAnswer, Selection
+from omidpy.storage.pages import Reads
 
 PAGE_BYTES: Final = 1024 * 1024
 """What a page comes to, about; a row that has more comes alone."""
@@ -94,6 +95,8 @@ class Scanner:
     """Says of the cells of a row, as far as they have come, that the rest is not wanted."""
     pairing: Pairing | None = None
     """Which cells come with others; None: each comes by itself."""
+    reads: Reads = field(default_factory=Reads, compare=False)
+    """Calls that read, those that failed among them."""
 
     def start(self) -> Position:
         """Return where the first page begins."""
@@ -281,6 +284,7 @@ class Scanner:
         request = scan_messages.scan_request(
             region.name, self._scan(position, most_bytes), rows=rows, keeps_open=keeps_open
         )
+        self.reads.count += 1
         return self.calls.send(region, "Scan", request, until_s=until(self.calls.address.timeout_s))
 
     def _answer(self, sent: Sent, pairing: Pairing | None = None) -> ScanAnswer:

@@ -9,11 +9,13 @@ Source: a raw scan is an attribute of HBase's `Scan`, which the gateway passes o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from omidpy.storage.base import Row
+from omidpy.storage.base import LONG_READ_S, Row
 from omidpy.storage.hbase.idl import thrift1 as idl
+from omidpy.storage.pages import Reads
 
 RAW: Final = {b"_raw_": b"\xff"}
 """The attribute of a scan that makes it raw."""
@@ -50,6 +52,8 @@ class Thrift1Reader:
     max_version: int
     is_reversed: bool = False
     filter_text: bytes | None = None
+    reads: Reads = field(default_factory=Reads, compare=False)
+    """As `Thrift2Reader.reads`."""
 
     def read(self, start: bytes, stop: bytes, count: int, *, is_patient: bool) -> list[Row]:
         """Read the first rows.  Cost: 3 RPCs."""
@@ -57,8 +61,11 @@ class Thrift1Reader:
         scan.columns = self.specs
         scan.timestamp = self.max_version
         scan.filterString = self.filter_text
-        patience_s = None if is_patient else self.patience_s
-        return self.read_page(self.table, scan, self.min_version, count, patience_s=patience_s)
+        patience_s, since_s = None if is_patient else self.patience_s, time.monotonic()
+        self.reads.count += 1
+        found = self.read_page(self.table, scan, self.min_version, count, patience_s=patience_s)
+        self.reads.count += time.monotonic() - since_s > LONG_READ_S
+        return found
 
     def landmark(self, start: bytes, stop: bytes, rows: int, *, is_patient: bool) -> bytes | None:
         """Count rows.  Cost: 3 RPCs."""

@@ -65,6 +65,7 @@ from omidpy.storage.hbase.rpc.pool import GatewayPool
 from omidpy.storage.hbase.thrift1 import convert
 from omidpy.storage.hbase.thrift1.calls import Thrift1Calls
 from omidpy.storage.hbase.thrift1.pages import Thrift1Reader
+from omidpy.storage.pages import Pages
 
 T = TypeVar("T")
 
@@ -356,7 +357,8 @@ class Thrift1Store(Thrift1Calls):
             is_reversed=reverse,
         )
         in_order = paging.pages_backwards if reverse else paging.pages
-        return in_order(reader, key_range, page_rows, table=table, sizes=self._sizes)
+        pages = in_order(reader, key_range, page_rows, table=table, sizes=self._sizes)
+        return Pages(pages, reader.reads)
 
     def find_cell(
         self,

@@ -10,14 +10,17 @@ no field for it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol
 
+from omidpy.storage.base import LONG_READ_S
 from omidpy.storage.hbase import filters
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.paging import RowT
 from omidpy.storage.hbase.thrift2.convert import Selection
+from omidpy.storage.pages import Reads
 
 RAW: Final = {b"_raw_": b"\xff"}
 """The attribute of a scan that makes it raw."""
@@ -43,6 +46,8 @@ class Thrift2Reader(Generic[RowT]):
     convert_row: Callable[[Any], RowT]
     is_reversed: bool = False
     filter_bytes: bytes | None = None
+    reads: Reads = field(default_factory=Reads, compare=False)
+    """Calls, those that failed among them; one that the gateway may have made anew counts twice."""
 
     def read(self, start: bytes, stop: bytes, count: int, *, is_patient: bool) -> list[RowT]:
         """Read the first rows.  Cost: 1 RPC."""
@@ -96,5 +101,8 @@ class Thrift2Reader(Generic[RowT]):
 
     def _results(self, scan: Any, count: int, *, is_patient: bool) -> Any:
         patience_s = None if is_patient else self.patience_s
-        name = self.table.encode()
-        return self.call(self.table, "getScannerResults", name, scan, count, patience_s=patience_s)
+        name, since_s = self.table.encode(), time.monotonic()
+        self.reads.count += 1
+        found = self.call(self.table, "getScannerResults", name, scan, count, patience_s=patience_s)
+        self.reads.count += time.monotonic() - since_s > LONG_READ_S
+        return found

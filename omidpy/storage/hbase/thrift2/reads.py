@@ -26,6 +26,7 @@ from omidpy.storage.hbase.thrift2 import schema as schemas
 from omidpy.storage.hbase.thrift2.calls import Thrift2Calls
 from omidpy.storage.hbase.thrift2.pages import Thrift2Reader
 from omidpy.storage.options import LazyRow, LongRow, Portion, Wanted
+from omidpy.storage.pages import Pages
 
 GET_BATCH_ROWS: Final = 500
 """Rows that one RPC reads."""
@@ -105,9 +106,10 @@ class Thrift2Reads(Thrift2Calls):
         in_order = paging.pages_backwards if reverse else paging.pages
         # A caller that asks for versions from one on looks for what one transaction wrote.
         is_sparse = min_version > 0
-        return in_order(
+        pages = in_order(
             reader, key_range, page_rows, table=table, sizes=self._sizes, is_sparse=is_sparse
         )
+        return Pages(pages, reader.reads)
 
     def _selected(
         self,
@@ -240,7 +242,8 @@ class Thrift2Reads(Thrift2Calls):
         wanted = convert.selection(specs, 0, max_version, 1)
         reader = self._reader(table, wanted, convert.pairs_of, is_reversed=reverse)
         in_order = paging.pages_backwards if reverse else paging.pages
-        return in_order(reader, key_range, page_rows, table=table, sizes=self._sizes)
+        pages = in_order(reader, key_range, page_rows, table=table, sizes=self._sizes)
+        return Pages(pages, reader.reads)
 
     def find_cell(
         self,

@@ -19,6 +19,7 @@ from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import rules
 from omidpy.storage.base import WHOLE_TABLE, Row
 from omidpy.storage.options import LongRow, Portion, Sieve, Sifted, Wanted
+from omidpy.storage.pages import Pages, Reads
 from omidpy.storage.sqlite.file import Database, StaleTable
 from omidpy.storage.sqlite.queries import rows
 from omidpy.storage.sqlite.queries.catalogue import Catalog, Physical
@@ -117,7 +118,11 @@ class SqliteReads:
         rules.check_page_rows(page_rows)
         rules.check_range(key_range)
         rules.selection(table, columns, self._physical(table).families)
-        return self._pages(table, key_range, columns, bounds, reverse=reverse, limit=page_rows)
+        reads = Reads()
+        pages = self._pages(
+            table, key_range, columns, bounds, reverse=reverse, limit=page_rows, reads=reads
+        )
+        return Pages(pages, reads)
 
     def _pages(
         self,
@@ -128,6 +133,7 @@ class SqliteReads:
         *,
         reverse: bool,
         limit: int,
+        reads: Reads,
     ) -> Iterator[list[Row]]:
         start, end = key_range
 
@@ -149,6 +155,7 @@ class SqliteReads:
 
         is_last = False
         while not is_last:
+            reads.count += 1
             page, is_last = self._afresh(call)
             if not page:
                 return
@@ -172,6 +179,23 @@ class SqliteReads:
         reverse: bool = False,
     ) -> Iterator[list[list[PairedCell]]]:
         """Yield pages of data cells with their shadow cells; see `PairsCells`."""
+        reads = Reads()
+        pages = self._paired_pages(
+            table, key_range, columns, max_version, limit=page_rows, reverse=reverse, reads=reads
+        )
+        return Pages(pages, reads)
+
+    def _paired_pages(
+        self,
+        table: str,
+        key_range: KeyRange,
+        columns: Sequence[ColumnSpec] | None,
+        max_version: int,
+        *,
+        limit: int,
+        reverse: bool,
+        reads: Reads,
+    ) -> Iterator[list[list[PairedCell]]]:
         start, end = key_range
         bounds = Bounds(0, max_version, 1)
 
@@ -184,12 +208,13 @@ class SqliteReads:
                 found = scan_cells(
                     connection, cells, left, specs, bounds, reverse=reverse, is_paired=True
                 )
-                return read_page(found, page_rows, to_pairs)
+                return read_page(found, limit, to_pairs)
 
             return self._file.read(partial(in_one_view, read))
 
         is_last = False
         while not is_last:
+            reads.count += 1
             page, is_last = self._afresh(call)
             if not page:
                 return

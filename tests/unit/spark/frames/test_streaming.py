@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -196,9 +197,29 @@ def test_each_batch_is_applied_once(world: JobWorld) -> None:
     assert world.tm.begin().table("t").counter_get(b"count", b"cf:n") == 2
     with pytest.raises(UsageError, match="its checkpoint was put back"):
         run(frame(), 0)
-    with pytest.raises(UsageError, match="name it"):
-        run(frame(None), 2)
-    each_batch(world.tm, apply, app_id="x")(frame(None), 0)
+
+
+def test_a_batch_of_nobody_knows_which_query_is_refused(world: JobWorld) -> None:
+    """Two queries of one name would take each other's batches for done, and miss their rows."""
+    applied: list[str] = []
+
+    def query(name: str) -> Callable[[Any, int], None]:
+        def apply(tx: Transaction, _: Any, number: int) -> None:
+            applied.append(f"{name}{number}")
+            tx.table("t").counter_inc(b"count", b"cf:n")
+
+        return each_batch(world.tm, apply, app_id="orders")
+
+    for run in (query("a"), query("b"), each_batch(world.tm, lambda *_: None)):
+        with pytest.raises(UsageError, match=r"does not say which query .* PYSPARK_PIN_THREAD"):
+            run(frame(None), 0)
+    assert applied == []
+    first, second = query("a"), query("b")
+    first(frame("one"), 0)
+    with pytest.raises(UsageError, match="the stream 'orders' is that of another query, one"):
+        second(frame("two"), 0)
+    first(frame("one"), 1)
+    assert applied == ["a0", "a1"]
 
 
 def test_two_queries_with_one_checkpoint_are_found_out(world: JobWorld) -> None:
@@ -213,6 +234,24 @@ def test_two_queries_with_one_checkpoint_are_found_out(world: JobWorld) -> None:
     with pytest.raises(UsageError, match="another run of the query, three, while this one, two"):
         run(frame(run="two"), 2)
     assert set(world.seen()) == {b"0", b"1", b"2"}
+
+
+def test_a_query_that_lags_behind_a_copy_of_its_checkpoint_is_found_out(world: JobWorld) -> None:
+    """It never writes a batch, and would pass over all of them, with rows that are its own."""
+
+    def apply(tx: Transaction, _: Any, number: int) -> None:
+        tx.table("t").put(b"%d" % number, {b"cf:n": b"1"})
+
+    ahead, behind = each_batch(world.tm, apply), each_batch(world.tm, apply)
+    for number in range(2):
+        ahead(frame(run="one"), number)
+    behind(frame(run="two"), 1)  # as after a restart, of which it cannot be told
+    ahead(frame(run="one"), 2)
+    with pytest.raises(UsageError, match=r"batch 2 .* another run.* batch 1, which this one, two"):
+        behind(frame(run="two"), 2)
+    behind(frame(run="three"), 2)
+    behind(frame(run="three"), 3)
+    assert set(world.seen()) == {b"0", b"1", b"2", b"3"}
 
 
 @pytest.mark.parametrize("loss", [Loss.REPLY, Loss.REQUEST])

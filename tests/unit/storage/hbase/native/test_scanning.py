@@ -104,6 +104,19 @@ def test_every_row_comes_once_and_in_order(scanned: Any, count: int) -> None:
     assert table.call_count == count // PAGE_ROWS + 1
 
 
+@pytest.mark.parametrize("failing", [set(), {0}, {1}])
+def test_a_scan_counts_its_calls_those_that_failed_among_them(
+    scanned: Any, failing: set[int]
+) -> None:
+    """One that is made again may meet another table of the name."""
+    table = Table(1)
+    table.failing = failing
+    pages = scanned(table)
+    reads = pages.gi_frame.f_locals["self"].reads
+    assert keys(pages) == table.rows
+    assert reads.count == table.call_count == (2 if 0 in failing else 1)
+
+
 def test_a_page_that_waited_too_long_is_asked_for_anew(
     scanned: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
