@@ -4,7 +4,8 @@ A connection that has not shaken hands yet has proved nothing, so that those hav
 their own: who comes later takes that of the one that has been silent for longest, at the address
 that has the most of them.  The other places are shared by name, or by address where no certificate
 is shown: each share gets so many times as many as are left free, so that there is always room for
-another one.  The last ones are kept for shares that were here before, and for operators.
+another one.  The last ones are kept for shares that were here before, and for operators.  Where
+none is left, who has few takes that of a share that has far more.
 
 Who shakes hands with TLS makes the server sign, which takes as long as hundreds of requests, before
 anything is known of who that is.  So no turn of the loop does it for more than one, and addresses
@@ -16,8 +17,10 @@ Pure counting; the connection that must go is returned.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
+
+from omidpy.base.reach import reached
 
 C = TypeVar("C", bound=Hashable)
 
@@ -25,7 +28,8 @@ MAX_SILENT_COUNT: Final = 512
 """Connections without a handshake; no more than an eighth of all."""
 
 GREED: Final = 4
-"""A share has at most so many times as many places as are free."""
+"""A share has at most so many times as many places as are free; where none is free, as another one
+would have that is refused."""
 
 RESERVED_PART: Final = 16
 """One of so many places is kept for shares that were here before, and for operators."""
@@ -40,9 +44,10 @@ MAX_KNOWN_COUNT: Final = 4096
 class Places(Generic[C]):
     """Which connections there are, and whose."""
 
-    def __init__(self, count: int) -> None:
-        """Have so many places in all."""
+    def __init__(self, count: int, asked_s: Callable[[C], float] = lambda _: 0.0) -> None:
+        """Have so many places in all; `asked_s` says when a connection has last been of use."""
         self.count = count
+        self._asked_s = asked_s
         self._silent: dict[C, Hashable] = {}
         self._silent_counts: Counter[Hashable] = Counter()
         self._open: dict[C, Hashable] = {}
@@ -68,23 +73,55 @@ class Places(Generic[C]):
         self.leave(oldest)
         return oldest
 
-    def open(self, connection: C, share: Hashable, *, is_operator: bool) -> str | None:
-        """Give a connection that shook hands a place for good, or say why not."""
+    def open(self, connection: C, share: Hashable, *, is_operator: bool) -> C | None:
+        """Give a connection that shook hands a place for good; return the one that must go, if any.
+
+        It may be the same one: where its share has all that it gets.
+        """
         self.leave(connection)
         count = self._open_counts[share]
-        left = self.count - self._silent_count - len(self._open)
-        free = max(left - self.count // RESERVED_PART, 0)
+        left = self._left
         has_reserve = (is_operator or share in self._known) and count < MAX_RESERVED_OF_ONE
-        if count >= GREED * free and not (has_reserve and left > 0):
-            return (
-                f"its name, or its address, has {count} connections, and {free} places are free, "
-                "but for some that are kept"
-            )
+        gone: C | None = None
+        if count >= GREED * self._free and not (has_reserve and left > 0):
+            gone = self._spare(GREED * (count + 1))
+            if gone is None:
+                return connection
+            reached("oracle.place_of_a_greedy_share", "I9")
+            self.leave(gone)
         self._open[connection] = share
         self._open_counts[share] += 1
         if len(self._known) < MAX_KNOWN_COUNT:
             self._known.add(share)
-        return None
+        return gone
+
+    def standing(self, share: Hashable) -> str:
+        """Say what a share has, and what is left."""
+        return (
+            f"its name, or its address, has {self._open_counts[share]} connections, and "
+            f"{self._free} places are free, but for some that are kept"
+        )
+
+    @property
+    def _left(self) -> int:
+        return self.count - self._silent_count - len(self._open)
+
+    @property
+    def _free(self) -> int:
+        return max(self._left - self.count // RESERVED_PART, 0)
+
+    def _spare(self, most: int) -> C | None:
+        """Return the longest silent connection of the largest share; None if none is above most.
+
+        It is looked for among all, which each share above it pays for: it gets smaller each time.
+        """
+        counts = self._open_counts
+        largest = max(counts, key=lambda one: counts[one], default=None)
+        if counts[largest] <= most:
+            return None
+        return min(
+            (one for one, share in self._open.items() if share == largest), key=self._asked_s
+        )
 
     def leave(self, connection: C) -> None:
         """Forget a connection, if it is known."""

@@ -156,7 +156,9 @@ class OracleServer:
         self._clock = clock
         self._metrics = metrics
         self._worker = worker
-        self._places: Places[Connection] = Places(connection_count)
+        self._places: Places[Connection] = Places(
+            connection_count, lambda connection: connection.asked_s
+        )
         self._handshakes: FairTurns[Connection] = FairTurns()
         self._has_shaken = False
         """Whether a connection shook hands with TLS in this turn of the loop."""
@@ -268,12 +270,13 @@ class OracleServer:
 
     def greet(self, connection: Connection) -> None:
         """Note who a connection belongs to: it shook hands.  It may be refused."""
-        refusal = self._places.open(
+        dropped = self._places.open(
             connection, connection.share, is_operator=connection.is_operator
         )
-        if refusal is not None:
+        if dropped is not None:
             self._metrics.count("tso.connections.refused")
-            connection.abort(refusal)
+            dropped.abort(self._places.standing(dropped.share))
+        if dropped is connection:
             return
         if not connection.asks_to_invalidate:
             self._machine.has_omids_clients = True

@@ -14,7 +14,8 @@ HBase's delete markers hide a put of the same version that comes late; so does t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -116,6 +117,8 @@ class SharedStore:
         """Who holds which lock."""
         self.on_write: Callable[[Process, RowMutation], object] | None = None
         """Sees what is written without a condition, and by whom, if somebody wants to know."""
+        self.makings: Counter[str] = Counter()
+        """How often each table was made."""
         self._deleted: set[tuple[object, ...]] = set()
 
     def of(self, process: Process) -> Any:
@@ -276,8 +279,9 @@ class SimStore:
         is_write: bool = False,
         torn: Callable[[], object] | None = None,
         again: Callable[[], object] | None = None,
+        tables: Iterable[str] = (),
     ) -> T:
-        """Carry out a call as the weather permits."""
+        """Carry out a call as the weather permits; `tables` are those whose rows it changes."""
         if (act := self.between_calls) is not None:
             self.between_calls = None
             try:
@@ -305,10 +309,16 @@ class SimStore:
             disk = shared.disk
             return disk.is_down or (disk.is_in_one_log and disk.losses != losses)
 
+        made = {table: shared.makings[table] for table in tables}
+
+        def is_in_vain() -> bool:
+            """Say whether it comes to nothing now: a region is of one table, not of its name."""
+            return is_gone() or any(shared.makings[table] != which for table, which in made.items())
+
         if is_write and late.random() < chances.late:
             world.counts["calls late"] += 1
             later = PATIENCE_S + late.uniform(0, 20)
-            world.at(later, None, lambda: None if is_gone() else _quietly(again or work))
+            world.at(later, None, lambda: None if is_in_vain() else _quietly(again or work))
             program.sleep(PATIENCE_S)
             raise self._gone("a call is late")
         if torn is not None and process.dice("torn calls").random() < chances.torn:
@@ -338,7 +348,7 @@ class SimStore:
         if again is not None and twice.random() < chances.twice:
             world.counts["writes twice"] += 1
             later = twice.uniform(0, 5)
-            world.at(later, None, lambda: None if is_gone() else _quietly(again))
+            world.at(later, None, lambda: None if is_in_vain() else _quietly(again))
         unheard = process.dice("lost answers")
         if weather.held_up_s(STORE, process.name) or unheard.random() < chances.unheard:
             world.counts["answers lost"] += 1
@@ -383,6 +393,8 @@ class SimStore:
                 answer = method(*args, **kwargs)
                 if is_write:
                     self._shared.disk.changed_table(getattr(args[0], "name", args[0]))
+                if name == "create_table" and answer:
+                    self._shared.makings[args[0].name] += 1
                 return answer
 
             return self._call(title, work, is_write=is_write)
@@ -426,6 +438,7 @@ class SimStore:
             again=partial(shared.write, batch, self._process, durable=durable, is_repeated=True)
             if self.capabilities.remote
             else None,
+            tables=batch,
         )
 
     def check_and_mutate(

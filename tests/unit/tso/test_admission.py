@@ -14,7 +14,7 @@ def opened(places: Places[str], share: str, count: int, *, is_operator: bool = F
     for number in range(count):
         name = f"{share}-{number}"
         places.come(name, share)
-        found += places.open(name, share, is_operator=is_operator) is None
+        found += places.open(name, share, is_operator=is_operator) != name
     return found
 
 
@@ -46,8 +46,31 @@ def test_no_share_takes_all_places() -> None:
     assert counts == sorted(counts, reverse=True)
     assert 2500 < counts[0] < 4096 * GREED / (1 + GREED)
     assert opened(places, "modest", 3) == 3
-    assert "has 1 connections" not in str(places.open("x", "greedy-0", is_operator=False))
-    assert "connections, and" in str(places.open("x", "greedy-0", is_operator=False))
+    assert places.open("x", "greedy-0", is_operator=False) == "x"
+    assert "connections, and" in places.standing("greedy-0")
+
+
+def test_who_has_no_place_takes_one_of_a_share_that_has_far_more() -> None:
+    """One host had 42 of 52, others the rest, and whoever came later was refused for ever."""
+    heard_s = {f"greedy-{number}": -float(number) for number in range(42)}
+    places: Places[str] = Places(64, lambda one: heard_s.get(one, 0.0))
+    assert opened(places, "greedy", 100) == 42
+    assert sum(opened(places, f"other-{number}", 1) for number in range(10)) == 10
+    places.come("late-0", "late")
+    assert places.open("late-0", "late", is_operator=False) == "greedy-41"  # silent for longest
+    assert sum(opened(places, f"late-{number}", 1) for number in range(100)) == 37
+    assert places._open_counts["greedy"] == GREED
+    assert len(places._open) == 52
+
+
+def test_a_share_takes_no_place_of_one_that_has_little_more() -> None:
+    """Else two would take each other's in turns."""
+    places: Places[str] = Places(64)
+    assert opened(places, "one", 1000) == 42
+    assert opened(places, "other", 1000) == 14
+    assert places._open_counts == {"one": 42, "other": 14}
+    for share in ("one", "other", "one"):
+        assert places.open("new", share, is_operator=False) == "new"
 
 
 def test_places_are_kept_for_those_who_were_here_and_for_operators() -> None:
