@@ -30,6 +30,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omidpy.base.documents import Natural
+from omidpy.base.words.printable import storable
 from omidpy.errors import FateError, UsageError
 
 FateId = NewType("FateId", str)
@@ -200,7 +201,8 @@ def key_text(key: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """Cut a text that a listing could not show."""
+    """Cut a text that a listing could not show, and let it be one that can be kept."""
+    text = storable(text)
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
 
 
@@ -212,7 +214,7 @@ def failure_of(error: BaseException, *, step: str = "", phase: str = "") -> Fail
     at = ""
     if frame is not None:
         code = frame.tb_frame.f_code
-        at = f"{code.co_filename}:{frame.tb_lineno} in {code.co_name}"
+        at = storable(f"{code.co_filename}:{frame.tb_lineno} in {code.co_name}")
     return Failure(shortened(str(error)), type(error).__name__, step, phase, at)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from omidpy.base.timing.clock import ManualClock
-from omidpy.errors import StorageUnavailable, UsageError
+from omidpy.errors import OperationFailed, StorageUnavailable, UsageError
 from omidpy.fate import Defer, Done, Fate, Locks, Status, Step, step
 from omidpy.fate.operation import FateId, Operation, Reservation, Unreadable
 from omidpy.fate.running.dispatch import MAX_DEFERRED, Dispatcher, Pools
@@ -95,6 +95,19 @@ class Later(Step):
     def call(self, tx: StepContext, env: World) -> Answer:
         """Be the end."""
         return None
+
+
+@step(version=1, namespace=NAMESPACE)
+class NamesAFile(Step):
+    """A step that fails by a file whose name is no UTF-8, and may say so before."""
+
+    tells: bool
+
+    def call(self, tx: StepContext, env: World) -> Answer:
+        """Fail."""
+        if self.tells:
+            tx.progress("reading \udcff.csv")
+        raise FileNotFoundError("there is no \udcff.csv")
 
 
 @step(version=1, namespace=NAMESPACE)
@@ -543,3 +556,13 @@ def test_an_operation_in_the_store_is_a_value(fates: TableFateStore) -> None:
     assert isinstance(found, Operation)
     assert found.id == handle.id
     assert repr(handle) == f"<OperationHandle {handle.id}>"
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_failure_that_is_no_text_ends_its_operation(tells: bool) -> None:  # noqa: FBT001 - from the parameters
+    """Who could not write it down kept the operation for ever, neither run on nor rolled back."""
+    with Fate(World(), TableFateStore(MemoryStore())) as fate:
+        handle = fate.submit("READ", NamesAFile(tells))
+        assert handle.wait(10) is Status.FAILED
+        with pytest.raises(OperationFailed, match=r"there is no \\udcff\.csv"):
+            handle.result(LONGEST_S)
