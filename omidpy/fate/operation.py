@@ -215,7 +215,15 @@ def failure_of(error: BaseException, *, step: str = "", phase: str = "") -> Fail
     if frame is not None:
         code = frame.tb_frame.f_code
         at = storable(f"{code.co_filename}:{frame.tb_lineno} in {code.co_name}")
-    return Failure(shortened(str(error)), type(error).__name__, step, phase, at)
+    return Failure(shortened(_said(error)), type(error).__name__, step, phase, at)
+
+
+def _said(error: BaseException) -> str:
+    """Return what an exception says; its class may be the step's own, and fail at that."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - of any kind
+        return f"(it cannot say what: {type(failure).__name__})"
 
 
 # -- changes ---------------------------------------------------------------------------------------

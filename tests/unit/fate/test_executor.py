@@ -110,6 +110,52 @@ class NamesAFile(Step):
         raise FileNotFoundError("there is no \udcff.csv")
 
 
+class Mute(Exception):
+    """It cannot say what it is."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise LookupError("no words")
+
+
+class Faceless:
+    """It cannot be shown."""
+
+    def __repr__(self) -> str:
+        """Fail."""
+        raise LookupError("no face")
+
+
+def nested(depth: int) -> list[Any]:
+    """Return a list in a list in a list."""
+    made: list[Any] = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+@step(version=1, namespace=NAMESPACE)
+class Odd(Step):
+    """A step that answers, or fails, as nobody should."""
+
+    how: str
+    more: Any = None
+
+    def call(self, tx: StepContext, env: World) -> Answer:
+        """Do so, and count."""
+        env.count("odd")
+        match self.how:
+            case "mute":
+                raise Mute
+            case "faceless":
+                return Faceless()  # type: ignore[return-value]  # what is tested
+            case "deep":
+                return Done(nested(5000))
+            case "deep step":
+                return Odd("deep", nested(5000))
+        return self.again(more=nested(5000))
+
+
 @step(version=1, namespace=NAMESPACE)
 class Exits(Step):
     """A step that wants to end its process, once."""
@@ -566,3 +612,12 @@ def test_a_failure_that_is_no_text_ends_its_operation(tells: bool) -> None:  # n
         assert handle.wait(10) is Status.FAILED
         with pytest.raises(OperationFailed, match=r"there is no \\udcff\.csv"):
             handle.result(LONGEST_S)
+
+
+@pytest.mark.parametrize("how", ["mute", "faceless", "deep", "deep step", "deep again"])
+def test_no_answer_of_a_step_keeps_its_operation(how: str) -> None:
+    """One that could not be looked at was called again and again, and never rolled back."""
+    world = World()
+    with quick(world, TableFateStore(MemoryStore())) as fate:
+        assert fate.submit("ODD", Odd(how)).wait(10) is Status.FAILED
+    assert world.counts["odd"] == 1
