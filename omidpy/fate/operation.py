@@ -30,6 +30,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omidpy.base.documents import Natural
+from omidpy.base.words.printable import storable
 from omidpy.errors import FateError, UsageError
 
 FateId = NewType("FateId", str)
@@ -200,7 +201,8 @@ def key_text(key: object) -> str:
 
 
 def shortened(text: str) -> str:
-    """Cut a text that a listing could not show."""
+    """Cut a text that a listing could not show, and let it be one that can be kept."""
+    text = storable(text)
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
 
 
@@ -212,8 +214,16 @@ def failure_of(error: BaseException, *, step: str = "", phase: str = "") -> Fail
     at = ""
     if frame is not None:
         code = frame.tb_frame.f_code
-        at = f"{code.co_filename}:{frame.tb_lineno} in {code.co_name}"
-    return Failure(shortened(str(error)), type(error).__name__, step, phase, at)
+        at = storable(f"{code.co_filename}:{frame.tb_lineno} in {code.co_name}")
+    return Failure(shortened(_said(error)), type(error).__name__, step, phase, at)
+
+
+def _said(error: BaseException) -> str:
+    """Return what an exception says; its class may be the step's own, and fail at that."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - of any kind
+        return f"(it cannot say what: {type(failure).__name__})"
 
 
 # -- changes ---------------------------------------------------------------------------------------

@@ -294,7 +294,14 @@ def encode_step(step: Step) -> bytes:
         fields = msgspec.to_builtins(step)
         raw = msgspec.json.encode(StoredStep(cls.spec.name, cls.spec.version, fields))
         copy = decode_step(raw)
-    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError, UnknownStep) as error:
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+        msgspec.MsgspecError,
+        UnknownStep,
+    ) as error:
         raise UsageError(f"step {cls.spec.name} cannot be kept as JSON: {error}") from error
     for field in dataclasses.fields(step):  # type: ignore[arg-type]  # @step makes it a dataclass
         if (kept := getattr(copy, field.name)) != (given := getattr(step, field.name)):

@@ -13,6 +13,7 @@ from compactor.ranges.progress import Progress
 from compactor.ranges.range_pass import OnStep
 from compactor.report import Report, RunLog, RunRecord, new_run
 from omidpy.base.timing.clock import Clock
+from omidpy.base.words.printable import storable
 from omidpy.facts.control import ControlTable
 
 DAY_MS: Final = 86_400_000
@@ -89,7 +90,7 @@ class Journal:
         self._record = msgspec.structs.replace(
             self._record,
             ended_ms=self._clock.wall_ms(),
-            error=error,
+            error=None if error is None else storable(error),
             report=report,
             foreign_cells=self.foreign_cells,
             notes=tuple(self._notes),

@@ -77,5 +77,5 @@ def _as_json(result: Any) -> Any:
     """Return a result as it will be read: made of what JSON has."""
     try:
         return msgspec.json.decode(msgspec.json.encode(result))
-    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise UsageError(f"the result {result!r:.200} cannot be kept as JSON: {error}") from error

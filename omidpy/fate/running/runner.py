@@ -289,6 +289,10 @@ class _Run:
             change(self._operation)
         except (FateError, UsageError) as error:
             return self._take_failure(top, "call", error, is_final=True)
+        except OmidError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what a step returns is foreign: its `repr`, too
+            return self._take_failure(top, "call", error, is_final=True)
         self._write(change)
         return self._finished() if self._operation.is_finished else None
 

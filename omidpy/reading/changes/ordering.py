@@ -19,6 +19,7 @@ from typing import IO, Any, Final, NamedTuple
 import msgspec
 
 from omidpy.base.collector import paused_collector
+from omidpy.errors import StorageError
 from omidpy.model import Change, ChangeKind
 from omidpy.reading.changes.change import order
 
@@ -61,7 +62,11 @@ class SortedChanges:
         self._key: Callable[[Change], Any] = _WITHOUT_MARKERS
 
     def add(self, changes: Sequence[Change]) -> None:
-        """Take changes; where there are many, those so far go to a file."""
+        """Take changes; where there are many, those so far go to a file.
+
+        Raises:
+            StorageError: the file could not be made, or written.
+        """
         self._changes += changes
         self._size_bytes += size_of(changes)
         if self._key is not order and ChangeKind.DELETE_FAMILY in map(KIND, changes):
@@ -91,6 +96,16 @@ class SortedChanges:
             self.close()
 
     def _spill(self) -> None:
+        try:
+            self._write_run()
+        except OSError as error:
+            raise StorageError(
+                "changes that are too many for memory could not be kept in a temporary file: "
+                f"{error.strerror}; free space in the folder of such files, name another one by "
+                "TMPDIR, or ask for less at a time"
+            ) from error
+
+    def _write_run(self) -> None:
         if self._file is None:
             import tempfile  # noqa: PLC0415 - few need it, and it imports much
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from omidpy.base.timing.clock import ManualClock
-from omidpy.errors import StorageUnavailable, UsageError
+from omidpy.errors import OperationFailed, StorageUnavailable, UsageError
 from omidpy.fate import Defer, Done, Fate, Locks, Status, Step, step
 from omidpy.fate.operation import FateId, Operation, Reservation, Unreadable
 from omidpy.fate.running.dispatch import MAX_DEFERRED, Dispatcher, Pools
@@ -95,6 +95,65 @@ class Later(Step):
     def call(self, tx: StepContext, env: World) -> Answer:
         """Be the end."""
         return None
+
+
+@step(version=1, namespace=NAMESPACE)
+class NamesAFile(Step):
+    """A step that fails by a file whose name is no UTF-8, and may say so before."""
+
+    tells: bool
+
+    def call(self, tx: StepContext, env: World) -> Answer:
+        """Fail."""
+        if self.tells:
+            tx.progress("reading \udcff.csv")
+        raise FileNotFoundError("there is no \udcff.csv")
+
+
+class Mute(Exception):
+    """It cannot say what it is."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise LookupError("no words")
+
+
+class Faceless:
+    """It cannot be shown."""
+
+    def __repr__(self) -> str:
+        """Fail."""
+        raise LookupError("no face")
+
+
+def nested(depth: int) -> list[Any]:
+    """Return a list in a list in a list."""
+    made: list[Any] = []
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+@step(version=1, namespace=NAMESPACE)
+class Odd(Step):
+    """A step that answers, or fails, as nobody should."""
+
+    how: str
+    more: Any = None
+
+    def call(self, tx: StepContext, env: World) -> Answer:
+        """Do so, and count."""
+        env.count("odd")
+        match self.how:
+            case "mute":
+                raise Mute
+            case "faceless":
+                return Faceless()  # type: ignore[return-value]  # what is tested
+            case "deep":
+                return Done(nested(5000))
+            case "deep step":
+                return Odd("deep", nested(5000))
+        return self.again(more=nested(5000))
 
 
 @step(version=1, namespace=NAMESPACE)
@@ -543,3 +602,22 @@ def test_an_operation_in_the_store_is_a_value(fates: TableFateStore) -> None:
     assert isinstance(found, Operation)
     assert found.id == handle.id
     assert repr(handle) == f"<OperationHandle {handle.id}>"
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_failure_that_is_no_text_ends_its_operation(tells: bool) -> None:  # noqa: FBT001 - from the parameters
+    """Who could not write it down kept the operation for ever, neither run on nor rolled back."""
+    with Fate(World(), TableFateStore(MemoryStore())) as fate:
+        handle = fate.submit("READ", NamesAFile(tells))
+        assert handle.wait(10) is Status.FAILED
+        with pytest.raises(OperationFailed, match=r"there is no \\udcff\.csv"):
+            handle.result(LONGEST_S)
+
+
+@pytest.mark.parametrize("how", ["mute", "faceless", "deep", "deep step", "deep again"])
+def test_no_answer_of_a_step_keeps_its_operation(how: str) -> None:
+    """One that could not be looked at was called again and again, and never rolled back."""
+    world = World()
+    with quick(world, TableFateStore(MemoryStore())) as fate:
+        assert fate.submit("ODD", Odd(how)).wait(10) is Status.FAILED
+    assert world.counts["odd"] == 1

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +28,7 @@ from omidpy.errors import (
     NoSuchFamily,
     NoSuchTable,
     SnapshotTooOld,
+    StorageError,
     StorageUnavailable,
     UsageError,
 )
@@ -222,6 +226,24 @@ def test_changes_come_back_sorted_whole_and_from_bounded_memory(
         drained = [change for some in found.drain() for change in some]
         assert drained == sorted(changes, key=order)
         assert found._file is None, "it is closed"
+
+
+def test_a_full_disk_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that knows the errors of this library goes on from its offset."""
+    monkeypatch.setattr(ordering, "MOST_BYTES", 1)
+
+    def fail(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
+    client = Client()
+    client.write(b"a")
+    feed = client.tm.changes(TABLE, 0)
+    with pytest.raises(StorageError, match=r"No space left.*TMPDIR"):
+        next(feed)
+    assert feed.offset == 0
+    monkeypatch.undo()
+    assert [change.row for change in client.tm.changes(TABLE, feed.offset)] == [b"a"]
 
 
 def test_what_is_not_read_to_its_end_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:

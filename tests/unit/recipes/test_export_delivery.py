@@ -311,6 +311,21 @@ def test_an_exporter_may_name_the_poison(scene: Scene) -> None:
     assert reasons == ["three is not for us", "an earlier entry of its key was set aside"]
 
 
+def test_a_reason_that_is_no_text_is_kept_all_the_same(scene: Scene) -> None:
+    """Python's errors name files that are no UTF-8 so, and the queue would stand still for ever."""
+    scene.add(*range(3))
+
+    def name(batch: Batch) -> None:
+        for entry in batch:
+            if entry.value == 1:
+                raise Poison(entry, "no such file: \udcff.txt")
+
+    scene.sink.on_batch = name
+    assert scene.export() == [0]
+    reasons = [letter.reason for letter in scene.queue.dead_letters()]
+    assert reasons[0] == "no such file: \\udcff.txt"
+
+
 def test_poison_that_is_not_in_the_batch_is_an_error(scene: Scene) -> None:
     """A copy, or an entry of another batch."""
     scene.add(1)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.reach import reached
+from omidpy.base.words.printable import storable
 from omidpy.errors import CorruptCell, ExportError
 from omidpy.recipes.export_queue.delivery.exactly import MarkRefused, Step, exact_delivery
 from omidpy.recipes.export_queue.delivery.failing import Failures, Memory, Paused
@@ -295,7 +296,7 @@ class Delivery:
             before = [found.position for found, _ in good]
             lease.update(
                 removing=self._removals(gone),
-                stopped=stopped,
+                stopped=storable(stopped),
                 exported=lease.state.exported + delivered,
                 **self._moved(max(before, default=lease.state.cursor)),
                 **self._settled(),

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from omidpy.base.words.printable import storable
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, Trust, blame
@@ -74,7 +75,7 @@ class Failures:
                     "Poison names an entry that is not in the batch; raise it with the very entry "
                     "that export() was given"
                 ) from error
-            memory.poison[position] = str(error)
+            memory.poison[position] = storable(str(error))
             return Paused(0.0)
         log.warning("queue %s: %d entries come again: %r", self._queue_id, len(good), error)
         match blame(error):

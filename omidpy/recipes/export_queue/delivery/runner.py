@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, Protocol
 
 from omidpy.base.within import within
+from omidpy.base.words.printable import storable
 from omidpy.errors import ExportError, NoSuchQueue, OmidError, TransactionAborted
 from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
@@ -355,7 +356,7 @@ class Runner:
         elif self._obstacles.pop(lease.bucket, None) is None:
             return
         try:
-            lease.update(stopped="" if error is None else str(error))
+            lease.update(stopped="" if error is None else storable(str(error)))
         except (BucketLost, OmidError) as trouble:
             log.info("%s", trouble)
 

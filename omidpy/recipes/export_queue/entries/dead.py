@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from omidpy.base.documents import UNREADABLE
+from omidpy.base.words.printable import storable
 from omidpy.errors import CorruptCell, TransactionAborted
 from omidpy.recipes.export_queue.entries.acknowledgement import remove_deleted
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
@@ -233,10 +234,15 @@ def bury(
         there = {row: data[COLUMN] for row, data in log.rows(rows, columns=[COLUMN])}
         for found, note in dying:
             if found.row in there:
-                cell = encode_dead(msgspec.json.encode(note), there[found.row])
+                cell = encode_dead(_encoded(note), there[found.row])
                 log.put(_row_of(bucket, found), {COLUMN: cell})
                 log.delete(found.row, [COLUMN])
     remove_deleted(tm.store, table_in_store(tm, table), rows)
+
+
+def _encoded(note: Note) -> bytes:
+    """Return a note as it is kept; its reason may be what any receiver has raised."""
+    return msgspec.json.encode(msgspec.structs.replace(note, reason=storable(note.reason)))
 
 
 def rewrite(
@@ -265,7 +271,7 @@ def rewrite(
             if note is None:
                 log.delete(row, [COLUMN])
             else:
-                log.put(row, {COLUMN: encode_dead(msgspec.json.encode(note), decode_dead(cell)[1])})
+                log.put(row, {COLUMN: encode_dead(_encoded(note), decode_dead(cell)[1])})
     return count
 
 
