@@ -42,7 +42,7 @@ from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, LocalProtocolError, OmidError, RemoteProtocolError
 from omidpy.model import Timestamp
-from omidpy.oracle.network import SYSTEM_NETWORK, Network, watch_peer
+from omidpy.oracle.network import SYSTEM_NETWORK, Network, check_not_ourselves, watch_peer
 from omidpy.oracle.tls import ClientTls, Refused, TlsSocket, secured
 from omidpy.wire.connection import Answer, ClientConnection, Phase, Question
 from omidpy.wire.frames import frame_request
@@ -116,6 +116,15 @@ class Link:
         """Whether it was found to lead to the oracle that was wanted."""
         self.published_epoch = Timestamp(0)
         """The epoch that was found together with the address; 0 if none was."""
+        # What follows the handshake says.  Each question looks at it, so that it is no property.
+        self.capabilities = PeerCapabilities()
+        """What the oracle told about itself; empty from Java's."""
+        self.roles = ALL_ROLES
+        """What the oracle lets us ask."""
+        self.tells_fences = False
+        """Whether a begin's answer says which fence is the newest, if there is one."""
+        self.writes_cells = False
+        """Whether the oracle said that it writes the cells of a commit."""
 
     # -- what the handshake said -------------------------------------------------------------------
 
@@ -135,20 +144,9 @@ class Link:
         return self._connection.peer.is_low_latency
 
     @property
-    def capabilities(self) -> PeerCapabilities:
-        """What the oracle told about itself; empty from Java's."""
-        return self._connection.peer.capabilities or PeerCapabilities()
-
-    @property
     def epoch(self) -> Timestamp:
         """The oracle's epoch: as it told, else as it was published; 0 where neither is known."""
         return self.capabilities.epoch or self.published_epoch
-
-    @property
-    def roles(self) -> Role:
-        """What the oracle lets us ask."""
-        told = self.capabilities.roles
-        return ALL_ROLES if told is None else Role(told & ALL_ROLES)
 
     @property
     def last_start_ts(self) -> Timestamp:
@@ -158,11 +156,6 @@ class Link:
     def has_feature(self, feature: Feature) -> bool:
         """Say whether both sides announced an extension."""
         return self._connection.has_feature(feature)
-
-    @property
-    def writes_cells(self) -> bool:
-        """Whether the oracle said that it writes the cells of a commit."""
-        return bool(self.capabilities.features & Feature.COMMIT_CELLS)
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -218,6 +211,10 @@ class Link:
             self._read(call)
         if self._failure is not None:
             raise self._down(was_sent=False)
+        self.capabilities = told = self._connection.peer.capabilities or PeerCapabilities()
+        self.roles = ALL_ROLES if told.roles is None else Role(told.roles & ALL_ROLES)
+        self.tells_fences = self.has_feature(Feature.NEWEST_FENCE)
+        self.writes_cells = bool(told.features & Feature.COMMIT_CELLS)
 
     def kill(self, reason: str, cause: OmidError | None = None) -> None:
         """End the link: every call that waits raises `LinkDown`.  A second call does nothing."""
@@ -481,7 +478,7 @@ def open_link(
     link: Link | None = None
     try:
         sock = network.connect(address, timeout_s=connect_timeout_s)
-        _check_not_ourselves(sock)
+        check_not_ourselves(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         watch_peer(sock)
         connection: ClientConnection[_Call] = ClientConnection(after_ts=after_ts, client=client)
@@ -499,10 +496,3 @@ def open_link(
         if sock is not None:
             sock.close()
         raise
-
-
-def _check_not_ourselves(sock: socket.socket) -> None:
-    # Where no server listens, the kernel may pick the wanted port as our own and connect the socket
-    # to itself; we would then occupy the port that the oracle needs.
-    if sock.getsockname() == sock.getpeername():
-        raise ConnectionRefusedError("the connection met itself: nobody listens there")

@@ -47,6 +47,14 @@ def watch_peer(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+def check_not_ourselves(sock: socket.socket) -> None:
+    """Raise `ConnectionRefusedError` where a socket is connected to itself."""
+    # Where no server listens, the kernel may pick the wanted port as our own and connect the socket
+    # to itself; we would then occupy the port that the oracle needs.
+    if sock.getsockname() == sock.getpeername():
+        raise ConnectionRefusedError("the connection met itself: nobody listens there")
+
+
 class Poller(Protocol):
     """Says whether one socket is ready, like `select.poll`."""
 

@@ -214,20 +214,19 @@ class TcpOracle:
 
         link, answer = self._ask(question)
         assert isinstance(answer, TimestampResponse), "answers are matched by kind"
-        if answer.start_ts <= link.epoch:
+        epoch = link.epoch
+        if answer.start_ts <= epoch:
             # An oracle answers there that is older than what was published; its timestamps are no
             # snapshots of what its successor commits.
             link.kill("the oracle issued a timestamp below the published epoch")
             raise OracleUnavailable(
                 f"the oracle at {self._links.where} issued {answer.start_ts}, which is not above "
-                f"the published epoch {link.epoch}: it is not the one that was published"
+                f"the published epoch {epoch}: it is not the one that was published"
             )
         newest_fence = answer.newest_fence
-        if newest_fence is None and link.has_feature(Feature.NEWEST_FENCE):
+        if newest_fence is None and link.tells_fences:
             newest_fence = Timestamp(0)
-        return Begun(
-            answer.start_ts, link.epoch, answer.low_watermark or Timestamp(0), newest_fence
-        )
+        return Begun(answer.start_ts, epoch, answer.low_watermark or Timestamp(0), newest_fence)
 
     def commit(
         self,
@@ -395,7 +394,7 @@ class TcpOracle:
     def _check_role(self, link: Link, role: Role) -> None:
         """Refuse here what the oracle would hang up on, and say what is missing."""
         roles = link.roles
-        if roles == ALL_ROLES or role & roles:  # the operators of flags are slow
+        if roles is ALL_ROLES or role & roles:  # the operators of flags are slow
             return
         held = [one.name.lower() for one in roles if one.name]
         raise ConfigError(

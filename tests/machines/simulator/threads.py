@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, Final, Generic, Self, TypeVar
 
 from omidpy.aio import lanes
+from omidpy.base import outgoing
 from omidpy.commit import post_commit
 from omidpy.oracle import link, links, tcp
 from tests.machines.simulator.world import Crashed, Process, Program, World
@@ -229,7 +230,10 @@ class Threading:
         )
         queue = partial(SimQueue, world)
         return [
-            *(patch(module, "threading", in_turns) for module in (link, links, tcp, post_commit)),
+            *(
+                patch(module, "threading", in_turns)
+                for module in (outgoing, link, links, tcp, post_commit)
+            ),
             *(patch(module, "SimpleQueue", queue) for module in (link, post_commit)),
             patch(post_commit, "time", SimpleNamespace(monotonic=lambda: world.now_s)),
             patch(lanes, "ThreadPoolExecutor", self.pool),

@@ -17,6 +17,7 @@ from omidpy.base.timing.clock import SystemClock
 from omidpy.base.within import within
 from omidpy.model import CellId, TableId, Timestamp
 from omidpy.oracle.link import Link, LinkDown, _Call
+from omidpy.oracle.tls import TlsSocket
 from omidpy.wire.connection import ClientConnection
 from omidpy.wire.frames import (
     MAX_REQUEST_FRAME_BYTES,
@@ -94,15 +95,42 @@ class Peer:
         return granted
 
 
+class Sealed(TlsSocket):
+    """A socket that has sent more than it says, as TLS has whose caller is taken out."""
+
+    def __init__(self, plain: socket.socket) -> None:
+        """Say what is sent until `says_less` is set."""
+        plain.setblocking(False)
+        self._plain = plain
+        self.says_less = False
+        self.has_sent = threading.Event()
+        self.ends = threading.Event()
+
+    def send(self, data: bytes | memoryview, flags: int = 0) -> int:
+        """Send all, and say so, or end."""
+        sent = self._plain.send(data, flags)
+        if self.says_less:
+            self.has_sent.set()
+            assert self.ends.wait(LIMIT_S)
+            raise OSError("it has ended")
+        return sent
+
+    def recv(self, size: int) -> bytes:
+        """Return what has arrived."""
+        return self._plain.recv(size)
+
+
 @contextmanager
-def linked() -> Iterator[tuple[Link, Peer]]:
+def linked(
+    wrapped: Callable[[socket.socket], socket.socket | TlsSocket] = lambda near: near,
+) -> Iterator[tuple[Link, Peer]]:
     """Return a link past its handshake, and its other end."""
     near, far = socket.socketpair()
     with near, far:
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
         peer = Peer(far)
         connection: ClientConnection[_Call] = ClientConnection()
-        link = Link(near, connection, clock=SystemClock())
+        link = Link(wrapped(near), connection, clock=SystemClock())
         link.shake_hands(timeout_s=LIMIT_S)
         peer.read(1)
         yield link, peer
@@ -210,6 +238,57 @@ def test_what_was_sent_in_part_was_not_sent_and_what_was_sent_whole_may_be_decid
                 call.result(LIMIT_S)
             assert caught.value.was_sent is was_sent
         assert peer.whole_requests() == []
+
+
+def test_with_tls_what_somebody_has_begun_to_send_may_have_been_sent() -> None:
+    """What has left is noted by Python code then, which may be interrupted before it does."""
+    with linked(Sealed) as (link, peer), ThreadPoolExecutor(2) as pool:
+        sealed = link._sock
+        assert isinstance(sealed, Sealed)
+        sealed.says_less = True
+        begun = pool.submit(ask, link, commit(50))
+        assert sealed.has_sent.wait(LIMIT_S)
+        untouched = pool.submit(ask, link, commit(100))
+        wait_for(lambda: len(link._outgoing.line) == 2, LIMIT_S)
+        link.kill("the oracle is gone")
+        sealed.ends.set()
+        for call, was_sent in ((begun, True), (untouched, False)):
+            with pytest.raises(LinkDown, match="is gone") as caught:
+                call.result(LIMIT_S)
+            assert caught.value.was_sent is was_sent
+        assert [getattr(one, "start_ts", 0) for one in peer.whole_requests()] == [50]
+
+
+def test_no_thread_stays_awake_where_another_one_waits_too() -> None:
+    """Each look takes the interpreter from it twice."""
+    with linked() as (link, peer), ThreadPoolExecutor(2) as pool:
+        alone: list[bool] = []
+        read = link._reader.read
+
+        def noted_read(size: int, timeout_s: float, *, is_alone: bool) -> bytes:
+            alone.append(is_alone)
+            return read(size, timeout_s, is_alone=is_alone)
+
+        link._reader.read = noted_read  # type: ignore[method-assign]
+        first = pool.submit(ask, link)
+        peer.read(1)
+        second = pool.submit(ask, link)
+        peer.read(1)
+        peer.say(TimestampResponse(Timestamp(1000)))
+        assert first.result(LIMIT_S) == 1000
+        wait_for(lambda: len(alone) == 2, LIMIT_S)
+        assert alone[0]
+        peer.say(TimestampResponse(Timestamp(1050)))
+        assert second.result(LIMIT_S) == 1050
+        with link._lock:
+            other = _Call(SystemClock().monotonic_s() + LIMIT_S, LIMIT_S)
+            link._users[other] = None
+        third = pool.submit(ask, link)
+        peer.read(1)
+        peer.say(TimestampResponse(Timestamp(1100)))
+        assert third.result(LIMIT_S) == 1100
+        assert not alone[-1]
+        link._leave(other)
 
 
 def test_one_who_waits_for_room_lets_others_read() -> None:
