@@ -9,6 +9,7 @@ import pytest
 
 from omidpy import admin
 from omidpy.errors import SnapshotTooOld, StorageError
+from omidpy.reading import one_table
 from tests.machines.clients import TABLE, Client
 from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import one_region_store
@@ -95,7 +96,7 @@ def test_an_offset_of_an_earlier_table_is_refused(client: Client) -> None:
 def test_a_scan_of_one_call_looks_at_no_table(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of several looks once more, at its end."""
+    """One of several looks once, at its end, unless it was over too soon."""
     asked: list[Sequence[str]] = []
     kind: Any = type(client.store)
     states = kind.table_states
@@ -113,5 +114,7 @@ def test_a_scan_of_one_call_looks_at_no_table(
         return len(asked)
 
     looks()
-    assert looks(row_start=b"1", row_stop=b"3") == 0
-    assert looks(row_start=b"1", row_stop=b"7", batch_size=2) == 1
+    for long_s, count in ((-1.0, 1), (60.0, 0)):
+        monkeypatch.setattr(one_table, "LONG_READ_S", long_s)
+        assert looks(row_start=b"1", row_stop=b"3") == 0
+        assert looks(row_start=b"1", row_stop=b"7", batch_size=2) == count
