@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ from omidpy.errors import StorageError
 from omidpy.facts.tables.sameness import check_same, which_table
 from omidpy.model import Timestamp
 from omidpy.oracle.base import Begun
-from omidpy.storage.base import Store
+from omidpy.storage.base import LONG_READ_S, Store
 from omidpy.storage.options import RestoresTables
 from omidpy.storage.pages import Reads, reads_of
 
@@ -42,6 +43,7 @@ class KnownStates:
         self._store = store
         self._clock = clock
         self._is_restoring = isinstance(store, RestoresTables)
+        self.is_remote = store.capabilities.remote
         self._known: dict[str, _Known] = {}
 
     def which(self, table: str, incarnation: str | None, begun: Begun) -> str | None:
@@ -94,6 +96,7 @@ class OneTable:
         self._states = states
         self._table = table
         self._which = states.which(table, incarnation, begun)
+        self._since_s = time.monotonic()
         self._parts: list[Reads | None] = []
         self._more = 0
 
@@ -118,7 +121,10 @@ class OneTable:
         Raises:
             StorageError: the table was dropped, truncated or restored since before the scan.
 
-        Cost: nothing behind one read; else 1 look (`check_same`).
+        Cost: nothing behind one read, or behind several that took less than it takes a cluster to
+        make a table anew; else 1 look (`check_same`).
         """
+        if self._states.is_remote and time.monotonic() - self._since_s <= LONG_READ_S:
+            return
         if self._which is not None and not self.is_one_read:
             self._states.check(self._table, self._which)

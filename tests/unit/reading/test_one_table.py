@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +17,7 @@ from omidpy.codec import BYTES
 from omidpy.errors import SnapshotTooOld, StorageError
 from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
-from omidpy.reading import snapshot
+from omidpy.reading import one_table, snapshot
 from omidpy.reading.changes import window
 from omidpy.storage.base import Capabilities, Row, Store
 from omidpy.storage.memory import MemoryStore
@@ -277,6 +278,31 @@ def test_what_was_seen_of_a_table_is_remembered_for_a_while() -> None:
     assert [scan(), scan()] == [1, 0]
     client.clock.advance(5.0)  # type: ignore[attr-defined]  # turned by hand
     assert [scan(), scan()] == [1, 0]
+
+
+@pytest.mark.parametrize(("long_s", "is_refused"), [(-1.0, True), (60.0, False)])
+def test_on_a_cluster_a_scan_that_is_over_soon_does_not_look(
+    monkeypatch: pytest.MonkeyPatch, *, long_s: float, is_refused: bool
+) -> None:
+    """No table is made anew in so short a time there."""
+
+    class Remote(RestoringStore):
+        """A cluster."""
+
+        @property
+        def capabilities(self) -> Capabilities:
+            """As far as it is one."""
+            return replace(super().capabilities, remote=True)
+
+    monkeypatch.setattr(one_table, "LONG_READ_S", long_s)
+    client = Client(Remote())
+    fill(client.tm)
+    with client.tm.begin(read_only=True) as tx:
+        found = tx.table(TABLE).scan(batch_size=2)
+        next(found)
+        drop_and_make(client.tm)
+        with pytest.raises(StorageError, match=ANEW) if is_refused else nullcontext():
+            list(found)
 
 
 def test_a_scan_that_begins_behind_the_change_is_not_refused(client: Client) -> None:
