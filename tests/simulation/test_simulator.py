@@ -58,9 +58,9 @@ NIGHTLY_COUNTS: Final = {
     "dark": 8_000,
     "rolling": 4_000,
 }
-"""By focus: together some 1,000 simulated hours, and some 7 of a processor."""
+"""By focus: together some 1,200 simulated hours, and some 15 of a processor."""
 WINDOW: Final = 1_000
-"""So many seeds are one test, which ends in time: a seed takes a second of a processor, or less."""
+"""So many seeds are one test, which ends in time: a seed takes two seconds of a processor, or less."""
 
 REACHED_DAILY: Final = frozenset(
     {
