@@ -60,7 +60,7 @@ NIGHTLY_COUNTS: Final = {
 }
 """By focus: together some 1,200 simulated hours, and some 15 of a processor."""
 WINDOW: Final = 1_000
-"""So many seeds are one test, which ends in time: a seed takes two seconds of a processor, or less."""
+"""So many seeds are one test, which ends in time: each takes two seconds of a processor at most."""
 
 REACHED_DAILY: Final = frozenset(
     {
