@@ -22,7 +22,7 @@ COMPILED: Final = (
     "omidpy/storage/hbase/native/cellblock",
     "omidpy/storage/hbase/native/wire/answers",
 )
-"""What is compiled, all of it or none: the oracle's engine, messages, HBase's cells and answers."""
+"""What is compiled, all or nothing: the oracle's engine, messages, HBase's cells and answers."""
 BUILT: Final = re.compile(rf"({'|'.join(COMPILED)})\.[\w.-]+\.so")
 
 _METADATA: Final = frozenset({"METADATA", "WHEEL", "entry_points.txt", "top_level.txt", "RECORD"})
