@@ -326,6 +326,25 @@ def test_a_reason_that_is_no_text_is_kept_all_the_same(scene: Scene) -> None:
     assert reasons[0] == "no such file: \\udcff.txt"
 
 
+@pytest.mark.parametrize(("size", "length"), [(10, 11_000_000), (10_484_000, 5_000)])
+def test_a_reason_that_is_long_is_kept_as_far_as_there_is_room(
+    scene: Scene, size: int, length: int
+) -> None:
+    """A receiver may name the whole entry in its error; and an entry fills its cell nearly."""
+    scene.add("a", "v" * size, "b")
+
+    def name(batch: Batch) -> None:
+        for entry in batch:
+            if len(entry.value) > 1:
+                raise Poison(entry, "x" * length)
+
+    scene.sink.on_batch = name
+    assert scene.export() == ["a"]
+    found = [letter.reason for letter in scene.queue.dead_letters()]
+    assert 500 < len(found[0]) <= 4000
+    assert set(found[0]) == {"x"}
+
+
 def test_poison_that_is_not_in_the_batch_is_an_error(scene: Scene) -> None:
     """A copy, or an entry of another batch."""
     scene.add(1)

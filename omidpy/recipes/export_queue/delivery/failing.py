@@ -13,6 +13,7 @@ from omidpy.base.words.printable import storable
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, Trust, blame
+from omidpy.recipes.export_queue.entries.dead import MAX_REASON
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
 from omidpy.recipes.export_queue.exporter import Entry, Poison, Refused, Retry
 from omidpy.recipes.export_queue.marks import Standing
@@ -75,7 +76,7 @@ class Failures:
                     "Poison names an entry that is not in the batch; raise it with the very entry "
                     "that export() was given"
                 ) from error
-            memory.poison[position] = storable(str(error))
+            memory.poison[position] = storable(str(error))[:MAX_REASON]
             return Paused(0.0)
         log.warning("queue %s: %d entries come again: %r", self._queue_id, len(good), error)
         match blame(error):

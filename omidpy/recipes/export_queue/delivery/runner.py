@@ -30,6 +30,7 @@ from omidpy.recipes.export_queue.delivery.failing import Memory, Paused
 from omidpy.recipes.export_queue.delivery.tally import QueueTally
 from omidpy.recipes.export_queue.delivery.terms import DeliveryOptions
 from omidpy.recipes.export_queue.entries.bell import BELL, Queue
+from omidpy.recipes.export_queue.entries.dead import MAX_REASON
 from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.stored.state import table_name
 from omidpy.recipes.export_queue.entries.view import View
@@ -356,7 +357,7 @@ class Runner:
         elif self._obstacles.pop(lease.bucket, None) is None:
             return
         try:
-            lease.update(stopped="" if error is None else storable(str(error)))
+            lease.update(stopped="" if error is None else storable(str(error))[:MAX_REASON])
         except (BucketLost, OmidError) as trouble:
             log.info("%s", trouble)
 

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from omidpy.base.documents import UNREADABLE
+from omidpy.base.words.arguments import MAX_VALUE_BYTES
 from omidpy.base.words.printable import storable
 from omidpy.errors import CorruptCell, TransactionAborted
 from omidpy.recipes.export_queue.entries.acknowledgement import remove_deleted
@@ -58,6 +59,10 @@ if TYPE_CHECKING:
 POISON: Final = "poison"
 WAITS: Final = "waits"
 RETRY: Final = "retry"
+
+
+MAX_REASON: Final = 4000
+"""Characters of a reason that are kept."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,15 +239,24 @@ def bury(
         there = {row: data[COLUMN] for row, data in log.rows(rows, columns=[COLUMN])}
         for found, note in dying:
             if found.row in there:
-                cell = encode_dead(_encoded(note), there[found.row])
+                cell = _dead(note, there[found.row])
                 log.put(_row_of(bucket, found), {COLUMN: cell})
                 log.delete(found.row, [COLUMN])
     remove_deleted(tm.store, table_in_store(tm, table), rows)
 
 
-def _encoded(note: Note) -> bytes:
-    """Return a note as it is kept; its reason may be what any receiver has raised."""
-    return msgspec.json.encode(msgspec.structs.replace(note, reason=storable(note.reason)))
+def _dead(note: Note, content: bytes) -> bytes:
+    """Return the cell of an entry with a note.
+
+    Its reason may be what any receiver has raised: as much of it is kept as there is room for.
+    """
+    reason = storable(note.reason)[:MAX_REASON]
+    while True:
+        kept = msgspec.structs.replace(note, reason=reason)
+        cell = encode_dead(msgspec.json.encode(kept), content)
+        if len(cell) <= MAX_VALUE_BYTES or not reason:
+            return cell
+        reason = reason[: len(reason) // 2]
 
 
 def rewrite(
@@ -271,7 +285,7 @@ def rewrite(
             if note is None:
                 log.delete(row, [COLUMN])
             else:
-                log.put(row, {COLUMN: encode_dead(_encoded(note), decode_dead(cell)[1])})
+                log.put(row, {COLUMN: _dead(note, decode_dead(cell)[1])})
     return count
 
 
