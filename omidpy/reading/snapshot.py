@@ -260,10 +260,14 @@ class Snapshot:
         Cost: 1 get, which reads every version of the column; more as `read`.
         """
         found: list[VisibleCell] | None = None
+        is_again = False
         while found is None:
             (cells,) = self._reader.store.get(
                 table, (row,), columns=physical_columns((column,)), max_version=self.max_version
             )
+            if is_again and not cells:
+                self._note_vanished(table, None)
+            is_again = True
             found = self._history(
                 table, sort_row(cells), column, limit=limit, has_own_cells=has_own_cells
             )

@@ -43,6 +43,8 @@ FAMILY: Final = b"k"
 COLUMN: Final = b"k:t"
 RUNS: Final = b"k:u"
 """Of a stream's row: which runs of its query have written.  It stands behind `COLUMN`."""
+PASSED: Final = b"k:v"
+"""Of such a row: which run has passed over a batch that another had written, as `RUNS`."""
 USED: Final = b"1"
 STREAM_MARK: Final = USED + b" stream "
 """What the value of a stream's row begins with: one row a stream, which is never forgotten, since a

@@ -160,6 +160,29 @@ def test_a_read_that_asks_for_older_versions_of_another_table_is_refused(*, is_s
         dict(table.scan(row_stop=ROWS[1])) if is_scan else table.row(ROWS[0])
 
 
+def test_what_a_column_has_held_in_another_table_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row that lost a cell while it was looked up is read again."""
+    client = Client()
+    fill(client.tm)
+    decide = snapshot.Snapshot._history
+    calls: list[int] = []
+
+    def loses(self: Any, *args: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) > 1:
+            return decide(self, *args, **options)
+        drop_and_make(client.tm)
+        return None
+
+    monkeypatch.setattr(snapshot.Snapshot, "_history", loses)
+    with client.tm.begin(read_only=True) as tx:
+        table = tx.table(TABLE)
+        with pytest.raises(StorageError, match="was dropped or truncated at"):
+            table.cells(ROWS[0], b"cf:q")
+
+
 def test_so_is_one_that_reads_rows_of_a_page_again(tmp_path: Path) -> None:
     """Those whose newest versions are too new, where the newest ones alone come in pages."""
 

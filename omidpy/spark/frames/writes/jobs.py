@@ -340,6 +340,8 @@ def commit(job: Job, parts: Sequence[bytes]) -> int | None:
             commit_ts = _commit(tm, job, parts)
         except AlreadyCommitted as before:
             commit_ts = before.commit_ts
+            if job.once is not None:
+                job.once.pass_over(tm)
             log.info("nothing was written to table %s: %s", job.table, before)
         else:
             log.info("a frame was written to table %s at %s", job.table, commit_ts)

@@ -11,7 +11,9 @@ the work, so that work and note are one commit:
                or another query, is a checkpoint that was lost or put back, and is refused.  So is
                a batch that another run has written, when this one has written the batch before:
                both go on from copies of one checkpoint, and each would pass over what the other
-               has written under a number that is not of the same rows
+               has written under a number that is not of the same rows.  A run that passes over
+               what another has written notes that, too: it may do so with the batch that it
+               begins with, and with no later one
 
 A driver that finds that it has happened writes nothing.  Of two at a time the oracle refuses one,
 by the conflict on the row, and that one finds it then.
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from omidpy.base.tables import KEYS_TABLE
 from omidpy.errors import NoSuchTable, UsageError
@@ -32,6 +34,7 @@ from omidpy.model import KeyRange
 from omidpy.tx.frames.shape import Shape
 from omidpy.tx.keys import (
     COLUMN,
+    PASSED,
     RUNS,
     STREAM_MARK,
     USED,
@@ -41,6 +44,9 @@ from omidpy.tx.keys import (
     used_before,
 )
 from omidpy.tx.transaction import Transaction
+
+if TYPE_CHECKING:
+    from omidpy.manager import TransactionManager
 
 _WRITE: Final = USED + b" write "
 _STREAM_KEY: Final = b"\x00stream\x00"
@@ -63,6 +69,10 @@ class Once(Protocol):
 
     def note(self, tx: Transaction) -> None:
         """Write that `tx` does it."""
+        ...
+
+    def pass_over(self, tm: TransactionManager) -> None:
+        """Take note that it is not done, because it was."""
         ...
 
 
@@ -115,6 +125,9 @@ class KeyedWrite:
             return tx.table(self.table).layout.incarnation
         except NoSuchTable:
             return ""
+
+    def pass_over(self, tm: TransactionManager) -> None:
+        """See `Once`: of a write there is nothing to note."""
 
     def note(self, tx: Transaction) -> None:
         """See `Once`."""
@@ -186,7 +199,7 @@ class StreamBatch:
             )
         if self.number == int(number):
             runs = self._runs(tx)
-            if self.run and runs.number == self.number and runs.before == self.run != runs.writer:
+            if self._is_anothers(runs) and (runs.before == self.run or self._has_passed(tx)):
                 raise UsageError(
                     f"batch {self.number} of the stream {self.stream!r} was written by another run "
                     f"of the query, {runs.writer}, while this one, {self.run}, goes on: the two "
@@ -201,6 +214,29 @@ class StreamBatch:
         before = self._runs(tx).writer
         runs = b"%b%d %b %b" % (STREAM_MARK, self.number, self.run.encode(), before.encode())
         tx.table(KEYS_TABLE).put(_row(tx, self.key), {COLUMN: value, RUNS: runs})
+
+    def pass_over(self, tm: TransactionManager) -> None:
+        """See `Once`: another run may have written the batch that this one begins with.
+
+        Cost: 1 transaction where another has.
+        """
+        for attempt in tm.attempts():
+            with attempt as tx:
+                if self._is_anothers(self._runs(tx)) and not self._has_passed(tx):
+                    value = b"%b%d %b" % (STREAM_MARK, self.number, self.run.encode())
+                    tx.table(KEYS_TABLE).put(_row(tx, self.key), {PASSED: value})
+
+    def _is_anothers(self, runs: _Runs) -> bool:
+        """Say whether it is known that another run has written this batch."""
+        return bool(self.run) and runs.number == self.number and runs.writer != self.run
+
+    def _has_passed(self, tx: Transaction) -> bool:
+        """Say whether this run has passed over an earlier batch that another one had written."""
+        found = tx.table(KEYS_TABLE).row(_row(tx, self.key), [PASSED]).get(PASSED)
+        if found is None:
+            return False
+        number, _, run = found.removeprefix(STREAM_MARK).decode().partition(" ")
+        return run == self.run and int(number) < self.number
 
     def _runs(self, tx: Transaction) -> _Runs:
         """Return which runs have written; none where an earlier version has, or nobody."""

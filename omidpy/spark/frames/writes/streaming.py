@@ -212,8 +212,6 @@ def each_batch(
             name, or Spark does not say which query a batch is of.
         OmidError: from the query: it was aborted, or that is not known; a restart finds out.
     """
-    passed: dict[str, int] = {}
-    """Which batch the newest run has passed over first."""
 
     @wraps(apply)
     def run(frame: DataFrame, number: int) -> None:
@@ -240,17 +238,7 @@ def each_batch(
         except AlreadyCommitted as before:
             if before.key != batch.key:
                 raise
-            if run_id and run_id not in passed:
-                passed.clear()
-                passed[run_id] = number
-            if run_id and passed[run_id] < number:
-                # A run repeats the batch that it begins with, and no other.
-                raise UsageError(
-                    f"batch {number} of the stream {batch.stream!r} was written by another run of "
-                    f"the query, and so was batch {passed[run_id]}, which this one, {run_id}, has "
-                    "passed over: the two have copies of one checkpoint, and rows that only this "
-                    "one has read are missing; stop both, and go on with a new checkpoint"
-                ) from before
+            batch.pass_over(tm)
             log.info("batch %d is passed over: %s", number, before)
 
     return run

@@ -247,11 +247,38 @@ def test_a_query_that_lags_behind_a_copy_of_its_checkpoint_is_found_out(world: J
         ahead(frame(run="one"), number)
     behind(frame(run="two"), 1)  # as after a restart, of which it cannot be told
     ahead(frame(run="one"), 2)
-    with pytest.raises(UsageError, match=r"batch 2 .* another run.* batch 1, which this one, two"):
+    with pytest.raises(UsageError, match="written by another run of the query, one, while this"):
         behind(frame(run="two"), 2)
     behind(frame(run="three"), 2)
     behind(frame(run="three"), 3)
     assert set(world.seen()) == {b"0", b"1", b"2", b"3"}
+
+
+def test_so_is_a_sink_that_lags(world: JobWorld) -> None:
+    """By its tasks, and by its commit if they ran before the other one committed."""
+    ahead, behind = Query(world, run="one"), Query(world, run="two")
+    ahead.run(0, b"a")
+    behind.run(0, b"x")
+    messages = behind.tasks(1, b"y")
+    ahead.run(1, b"b")
+    for act in (lambda: behind.tasks(1, b"y"), lambda: behind.commit(1, messages)):
+        with pytest.raises(UsageError, match="written by another run of the query, one, while"):
+            act()
+    assert set(world.seen()) == {b"a", b"b"}
+
+
+def test_a_run_whose_own_answers_are_lost_goes_on(world: JobWorld) -> None:
+    """Time and again it finds what it has written itself."""
+
+    def apply(tx: Transaction, _: Any, __: int) -> None:
+        tx.table("t").counter_inc(b"count", b"cf:n")
+
+    run = each_batch(world.tm, apply)
+    for number in range(3):
+        world.oracle.losses.append(Loss.REPLY)
+        run(frame(run="one"), number)
+        run(frame(run="one"), number)
+    assert world.tm.begin().table("t").counter_get(b"count", b"cf:n") == 3
 
 
 @pytest.mark.parametrize("loss", [Loss.REPLY, Loss.REQUEST])
