@@ -29,6 +29,7 @@ from omidpy.oracle.base import (
     CommitRefused,
     CommitVerdict,
     InvalidationVerdict,
+    hold_ms,
 )
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
@@ -198,9 +199,7 @@ class EmbeddedOracle:
         """Return a fresh start timestamp; see `Oracle.begin`."""
         request = _BEGIN
         if hold_s is not None:
-            if hold_s <= 0:
-                raise UsageError(f"hold_s={hold_s} holds nothing; give seconds above 0, or None")
-            request = TimestampRequest(max(round(hold_s * 1000), 1))
+            request = TimestampRequest(hold_ms(hold_s))
         self._check_pid()
         answer = self._driver.spare() if hold_s is None else None
         if answer is None:

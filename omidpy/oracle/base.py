@@ -7,12 +7,17 @@ timestamp is already durable in the commit table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from omidpy.errors import UsageError
 from omidpy.model import CellId, TableCells, TableId, Timestamp
+
+MOST_ASKED_MS: Final = 1 << 53
+"""No oracle grants as much, and every message can say it."""
 
 
 class Begun(NamedTuple):
@@ -165,6 +170,9 @@ class Oracle(Protocol):
             hold_s: Ask that age alone does not raise the low watermark to this snapshot for so many
                 seconds.
 
+        Raises:
+            UsageError: `hold_s` is not above 0, or not finite.
+
         Cost: 1 round trip.
         """
         ...
@@ -207,3 +215,14 @@ class Oracle(Protocol):
     def close(self) -> None:
         """Free every resource; a second call does nothing."""
         ...
+
+
+def hold_ms(hold_s: float) -> int:
+    """Return how long a snapshot is to be held, in milliseconds, rounded up.
+
+    Raises:
+        UsageError: it is not above 0, or not finite.
+    """
+    if not 0 < hold_s < math.inf:
+        raise UsageError(f"hold_s={hold_s} holds nothing; give seconds above 0, or None")
+    return math.ceil(min(hold_s * 1000, MOST_ASKED_MS))

@@ -16,7 +16,6 @@ Source of the rules against mismatched answers: Omid's client, see `wire/connect
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import threading
 import weakref
@@ -32,7 +31,6 @@ from omidpy.errors import (
     LocalProtocolError,
     OracleUnavailable,
     RemoteProtocolError,
-    UsageError,
 )
 from omidpy.model import CellId, TableCells, TableId, Timestamp
 from omidpy.oracle.address import Place, parse_address
@@ -43,6 +41,7 @@ from omidpy.oracle.base import (
     CommitRefused,
     CommitVerdict,
     InvalidationVerdict,
+    hold_ms,
 )
 from omidpy.oracle.link import Link, LinkDown
 from omidpy.oracle.links import Links
@@ -203,14 +202,12 @@ class TcpOracle:
 
     def begin(self, *, hold_s: float | None = None) -> Begun:
         """Return a fresh start timestamp; see `Oracle.begin`."""
-        hold_ms = None if hold_s is None else math.ceil(hold_s * 1000)
-        if hold_ms is not None and hold_ms <= 0:
-            raise UsageError(f"hold_s={hold_s} holds nothing; give seconds above 0, or None")
+        asked_ms = None if hold_s is None else hold_ms(hold_s)
 
         def question(link: Link) -> TimestampRequest:
             # Java's oracle does not age its low watermark: there is nothing to hold.
-            is_held = hold_ms is not None and link.has_feature(Feature.BEGIN_EXTRAS)
-            return TimestampRequest(hold_ms) if is_held else _BEGIN
+            is_held = asked_ms is not None and link.has_feature(Feature.BEGIN_EXTRAS)
+            return TimestampRequest(asked_ms) if is_held else _BEGIN
 
         link, answer = self._ask(question)
         assert isinstance(answer, TimestampResponse), "answers are matched by kind"

@@ -240,8 +240,9 @@ def test_a_hold_travels_in_milliseconds() -> None:
 
     with served(script) as (oracle, _):
         oracle.begin(hold_s=1.5001)
-        with pytest.raises(UsageError, match="holds nothing"):
-            oracle.begin(hold_s=0)
+        for nothing in (0, -1, float("nan"), float("inf")):
+            with pytest.raises(UsageError, match="holds nothing"):
+                oracle.begin(hold_s=nothing)
 
 
 def test_a_commit_is_granted_or_refused_with_its_reason() -> None:

@@ -107,6 +107,14 @@ def test_begin_tells_epoch_and_watermark(store: WatchedStore, oracle: EmbeddedOr
     assert ControlTable(store).read_number(EPOCH_FACT) == oracle.epoch
 
 
+@pytest.mark.parametrize("nothing", [0, -1, float("nan"), float("inf")])
+def test_a_hold_of_nothing_is_refused(oracle: EmbeddedOracle, nothing: float) -> None:
+    """And one of very many years is granted as far as any."""
+    with pytest.raises(UsageError, match="holds nothing"):
+        oracle.begin(hold_s=nothing)
+    assert oracle.begin(hold_s=1e300).start_ts < oracle.begin().start_ts
+
+
 def test_refusals_carry_reason_and_cells(oracle: EmbeddedOracle) -> None:
     """In this process nothing is lost on the way."""
     first, second, third = (oracle.begin().start_ts for _ in range(3))
