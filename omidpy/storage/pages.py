@@ -6,8 +6,12 @@ dropped, and another one made by its name; the rest of the pages is then of that
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from omidpy.storage.base import LONG_READ_S
 
 P = TypeVar("P")
 
@@ -19,6 +23,14 @@ class Reads:
 
     def __init__(self) -> None:
         self.count = 0
+
+    @contextmanager
+    def through_a_gateway(self) -> Iterator[None]:
+        """Count the call within; one that took long twice, as the gateway may have made it anew."""
+        self.count += 1
+        since_s = time.monotonic()
+        yield
+        self.count += time.monotonic() - since_s > LONG_READ_S
 
 
 class Pages(Iterator[P]):

@@ -9,11 +9,10 @@ Source: a raw scan is an attribute of HBase's `Scan`, which the gateway passes o
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from omidpy.storage.base import LONG_READ_S, Row
+from omidpy.storage.base import Row
 from omidpy.storage.hbase.idl import thrift1 as idl
 from omidpy.storage.pages import Reads
 
@@ -61,11 +60,9 @@ class Thrift1Reader:
         scan.columns = self.specs
         scan.timestamp = self.max_version
         scan.filterString = self.filter_text
-        patience_s, since_s = None if is_patient else self.patience_s, time.monotonic()
-        self.reads.count += 1
-        found = self.read_page(self.table, scan, self.min_version, count, patience_s=patience_s)
-        self.reads.count += time.monotonic() - since_s > LONG_READ_S
-        return found
+        patience_s = None if is_patient else self.patience_s
+        with self.reads.through_a_gateway():
+            return self.read_page(self.table, scan, self.min_version, count, patience_s=patience_s)
 
     def landmark(self, start: bytes, stop: bytes, rows: int, *, is_patient: bool) -> bytes | None:
         """Count rows.  Cost: 3 RPCs."""

@@ -10,12 +10,10 @@ no field for it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol
 
-from omidpy.storage.base import LONG_READ_S
 from omidpy.storage.hbase import filters
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.paging import RowT
@@ -101,8 +99,8 @@ class Thrift2Reader(Generic[RowT]):
 
     def _results(self, scan: Any, count: int, *, is_patient: bool) -> Any:
         patience_s = None if is_patient else self.patience_s
-        name, since_s = self.table.encode(), time.monotonic()
-        self.reads.count += 1
-        found = self.call(self.table, "getScannerResults", name, scan, count, patience_s=patience_s)
-        self.reads.count += time.monotonic() - since_s > LONG_READ_S
-        return found
+        name = self.table.encode()
+        with self.reads.through_a_gateway():
+            return self.call(
+                self.table, "getScannerResults", name, scan, count, patience_s=patience_s
+            )
