@@ -94,6 +94,6 @@ release: setup  ## check, build, try, describe and tag a release; pushes nothing
 
 clean:  ## remove what builds and runs left; .venv stays
 	rm -rf build dist site *.egg-info $(DEMO_OUTPUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-	  .benchmarks spark-warehouse metastore_db derby.log tso/core/*.so tso/core/engine.c omidpy/wire/*.so omidpy/storage/hbase/native/*.so \
+	  .benchmarks spark-warehouse metastore_db derby.log tso/core/*.so tso/core/engine.c omidpy/wire/*.so omidpy/storage/hbase/native/*.so omidpy/storage/hbase/native/wire/*.so \
 	  $(STAMP) $(DEMO_STAMP) .venv-newest/.complete
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
