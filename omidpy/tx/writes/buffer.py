@@ -241,9 +241,14 @@ class WriteBuffer:
 
     # -- savepoints ----------------------------------------------------------------------------
 
+    @property
+    def top(self) -> Layer:
+        """What is written to now: the writes since the open savepoint, or all of them."""
+        return self._layers[-1]
+
     def spoil(self, reason: str) -> None:
         """Note that the writes since the open savepoint, or all of them, are half of something."""
-        top = self._layers[-1]
+        top = self.top
         top.flaw = top.flaw or reason
 
     @property

@@ -35,6 +35,7 @@ from omidpy.reading.visibility import SeenRow, cells_of
 if TYPE_CHECKING:
     from omidpy.reading.snapshot import Snapshot
     from omidpy.tx.writes.buffer import WriteBuffer
+    from omidpy.tx.writes.layers import Layer
 
 
 CheckedCells: TypeAlias = Sequence[tuple[bytes, bytes, bytes]]
@@ -151,6 +152,7 @@ class TableWrites:
         self._buffer = buffer
         self._layout = layout
         self.name = layout.name
+        self._flaw: Final = f"writing to table {layout.name!r} was interrupted"
         self._is_conflict_free = conflict_free
         self._is_unindexed = minds_indexes or not layout.is_phoenixs
 
@@ -217,11 +219,9 @@ class TableWrites:
 
     def put(self, row: bytes, cells: CheckedCells) -> None:
         """Hand one put to the transaction."""
-        try:
-            self._put(row, cells)
-        except BaseException as error:
-            self._interrupted(error)
-            raise
+        top, was = self._begin()
+        self._put(row, cells)
+        top.flaw = was
         self._host.wrote()
 
     def put_rows(
@@ -253,11 +253,9 @@ class TableWrites:
         step = max(1, FEW_CELLS // max(len(names), 1))
         for at in range(0, len(rows), step):
             some = [column[at : at + step] for column in values]
-            try:
-                self._buffer.put_rows(self.name, rows[at : at + step], names, some)
-            except BaseException as error:
-                self._interrupted(error)
-                raise
+            top, was = self._begin()
+            self._buffer.put_rows(self.name, rows[at : at + step], names, some)
+            top.flaw = was
             self._host.wrote()
         return True
 
@@ -293,24 +291,33 @@ class TableWrites:
             StorageError: the buffer is past its limit, and a flush failed; all of the writes are in
                 the transaction.
         """
-        try:
-            for write in writes:
-                if isinstance(write, CheckedPut):
-                    self._put(*write)
-                else:
-                    self._delete(write, found.get((write.row, write.families)))
-        except BaseException as error:
-            self._interrupted(error)
-            raise
+        top, was = self._begin()
+        for write in writes:
+            if isinstance(write, CheckedPut):
+                self._put(*write)
+            else:
+                self._delete(write, found.get((write.row, write.families)))
+        top.flaw = was
         self._host.wrote()
 
     def spoil(self, reason: str) -> None:
         """Let the transaction, or the savepoint that is open, end in a rollback alone."""
         self._buffer.spoil(reason)
 
-    def _interrupted(self, error: BaseException) -> None:
-        """Let a program that catches an interrupt commit no half of what belongs together."""
-        self.spoil(f"writing to table {self.name!r} was interrupted by {type(error).__name__}")
+    def _begin(self) -> tuple[Layer, str | None]:
+        """Let a program that catches an interrupt commit no half of what belongs together.
+
+        Its flaw is there before the first cell is, and who has handed over the last one takes it
+        away: nobody has to do anything when an exception comes, at whatever line, or another one
+        behind that.
+
+        Returns:
+            What is written to, and what flaw it has without.
+        """
+        top = self._buffer.top
+        was = top.flaw
+        top.flaw = was or self._flaw
+        return top, was
 
     def _put(self, row: bytes, cells: CheckedCells) -> None:
         self._buffer.put_cells(self.name, row, cells, conflict_free=self._is_conflict_free)
