@@ -19,6 +19,7 @@ from omidpy.errors import (
 )
 from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
 from omidpy.recipes.export_queue.delivery import patience as patience_module
+from omidpy.recipes.export_queue.delivery import runner as runner_module
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.delivery.runner import FIRST_POLL_S
@@ -552,6 +553,22 @@ def test_dead_letters_that_were_kept_for_long_enough_go() -> None:
     assert care is not None
     care.look(scene.queue._definition)
     assert len(scene.raw_rows()) == 1
+
+
+def test_an_exporter_ends_with_who_looks_after_its_queue(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would deliver for ever, and nobody would see that nothing is purged any more."""
+    monkeypatch.setattr(runner_module, "KEEP_EVERY_S", 0.01)
+    runner = scene.runner()
+    assert runner._look_after is not None
+
+    def look(definition: object) -> None:
+        raise RecursionError(f"of {definition}")
+
+    monkeypatch.setattr(runner._look_after, "look", look)
+    with pytest.raises(RecursionError):
+        runner.run()
 
 
 def test_what_is_not_kept_cannot_be_replayed(scene: Scene) -> None:

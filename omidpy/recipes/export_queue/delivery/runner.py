@@ -257,6 +257,9 @@ class Runner:
                     self._look_after.look(self._definition)
             except OmidError as error:
                 log.warning("cannot look after the queue: %s", error)
+            except BaseException as error:
+                log.exception("the thread that looks after the queue ends")
+                self._end(error)
 
     def _share_out(self) -> None:
         """Take our share of the buckets, or give back what we have while the queue is paused."""
