@@ -213,7 +213,8 @@ class World:
         self._dice: dict[tuple[object, ...], random.Random] = {}
         self._incarnations: Counter[str] = Counter()
         self._digest = hashlib.sha256()
-        self._queue: list[tuple[float, int, Process | None, Callable[[], None]]] = []
+        self._queue: list[tuple[float, float, int, Process | None, Callable[[], None]]] = []
+        """When something happens, when it would have but for pauses, and which number it has."""
         self._numbers = count()
 
     @property
@@ -238,10 +239,8 @@ class World:
 
     def at(self, delay_s: float, process: Process | None, act: Callable[[], None]) -> None:
         """Let something happen after a delay, to a process or to none."""
-        self._at_time(self.now_s + delay_s, process, act)
-
-    def _at_time(self, at_s: float, process: Process | None, act: Callable[[], None]) -> None:
-        heapq.heappush(self._queue, (at_s, next(self._numbers), process, act))
+        at_s = self.now_s + delay_s
+        heapq.heappush(self._queue, (at_s, at_s, next(self._numbers), process, act))
 
     def handled(self, deed: str, thing: Hashable, by: Process | None = None) -> None:
         """Note that a process has had something in hand: the one that runs, if none is named.
@@ -277,15 +276,17 @@ class World:
                 raise self.error
             if not self._queue or self._queue[0][0] > until_s:
                 return False
-            at_s, _, process, act = heapq.heappop(self._queue)
+            at_s, came_s, number, process, act = heapq.heappop(self._queue)
             self.now_s = max(self.now_s, at_s)
             if process is None:
                 act()
             elif process.is_dead:
                 continue
             elif process.paused_until_s > self.now_s:
-                # Told as a delay it could be rounded to come before what came earlier.
-                self._at_time(process.paused_until_s, process, act)
+                # In the order in which all of it came, though some of it waited for an earlier
+                # pause and some did not.
+                later_s = process.paused_until_s
+                heapq.heappush(self._queue, (later_s, came_s, number, process, act))
             else:
                 act()
         return True
