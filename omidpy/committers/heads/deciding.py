@@ -3,7 +3,8 @@
     commit     what was published becomes a job of the destination, at its place in the order
     roll back  nothing of the job is, and never will be, whatever its driver does when it wakes
 
-    requests: 1 read and 1 write, and as many again for each other job that decides meanwhile
+    requests: 1 read and 1 write, and as many again for each other job that decides meanwhile;
+              where a list is made anew 2 reads and 1 write more
 
 A job that decides reads the head, looks whether it was decided already, and replaces exactly the
 head that was read.  An answer that was lost is found in the next head: an outcome names its run.
@@ -122,7 +123,15 @@ def _decide(store: ObjectStore, plan: Plan, outcome: Outcome, seen: Seen | None)
             reached("committers.asked_for_its_plan", "C11")
             _check_plan(store, plan, seen.head)
         if outcome == "committed":
-            plan = _checked(store, plan, seen)
+            if (lost := _lost(store, plan, seen.head)) is not None:
+                raise lost
+            if plan.replaces and seen.etag != plan.head:
+                listed = _listed_anew(store, plan, seen)
+                if listed is None:
+                    seen = None
+                    time.sleep(pauses.next_s())
+                    continue
+                plan = listed
         made = seen.head.with_entry(plan.job_id, plan.run, outcome, plan.created_ms, plan.replaces)
         now_ms = int(time.time() * 1000)
         if made.is_full(now_ms):
@@ -242,31 +251,40 @@ def _lost(store: ObjectStore, plan: Plan, head: Head) -> Foreign | None:
     return None
 
 
-def _checked(store: ObjectStore, plan: Plan, seen: Seen) -> Plan:
-    """Return the plan with what it replaces behind a head; refuse one that has to be the first."""
-    if (lost := _lost(store, plan, seen.head)) is not None:
-        raise lost
-    if not plan.replaces or seen.etag == plan.head:
-        return plan
-    old = tuple(old_files(store, plan, seen.head))
-    if old == plan.old:
-        return plan
-    reached("committers.listed_anew", "C10")
-    # Who finishes the job must know it, and it is no job's any more that was not seen.
-    return _rewritten(store, replace(plan, old=old, head=seen.etag))
+def _listed_anew(store: ObjectStore, plan: Plan, seen: Seen) -> Plan | None:
+    """List what a job replaces behind a head, and write that into its plan.
 
+    The plan is read before the head, and replaced as it was read, although the list may be the same
+    again: so who has listed behind an older head, and stood still since, cannot write that list
+    over a newer one.  Whoever finishes the job goes by the list in its plan.
 
-def _rewritten(store: ObjectStore, plan: Plan) -> Plan:
+    Returns:
+        None: another has written the head, or the plan, meanwhile.
+
+    Raises:
+        Decided: The job has ended meanwhile.
+    """
     bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
+    ended = Decided(f"job {plan.job_id} was ended by another process")
     try:
         data, etag = store.get(bucket, key)
-        now = plans.decode(data, plan.address)
-        if now.run != plan.run or now.state != "committing":
-            raise Decided(f"job {plan.job_id} was rolled back by somebody else")
-        store.put(bucket, key, plans.encode(plan), job_id=plan.job_id, expected_etag=etag)
     except Gone as error:
-        raise Decided(f"job {plan.job_id} was ended by another process") from error
-    return plan
+        raise ended from error
+    now = plans.decode(data, plan.address)
+    if now.run != plan.run or now.state != "committing":
+        raise Decided(f"job {plan.job_id} was rolled back by somebody else")
+    if read(store, plan.folder).etag != seen.etag:
+        return None
+    listed = replace(plan, old=tuple(old_files(store, plan, seen.head)), head=seen.etag)
+    if listed.old != plan.old:
+        reached("committers.listed_anew", "C10")
+    try:
+        store.put(bucket, key, plans.encode(listed), job_id=plan.job_id, expected_etag=etag)
+    except Occupied:
+        return None
+    except Gone as error:
+        raise ended from error
+    return listed
 
 
 def old_files(store: ObjectStore, plan: Plan, head: Head) -> list[OldFile]:

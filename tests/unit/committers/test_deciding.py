@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -325,6 +327,58 @@ def test_who_resumes_knows_what_was_listed_anew(store: ObjectStore) -> None:
     run("later")
     resume(ObjectStore(), first)
     assert visible(store) == ["a", "later"]
+
+
+def test_a_list_behind_an_older_head_takes_the_place_of_no_newer_one(store: ObjectStore) -> None:
+    """Its driver stood still before it wrote the list, and an operator has written another one.
+
+    The operator commits the job and dies, so that a third one goes by what the plan says.
+    """
+    job = begun("a", conflict="replace")
+    events = store_of(job).client.meta.events
+    is_listed, may_write, is_tried, is_ended = (threading.Event() for _ in range(4))
+
+    def list_anew() -> None:
+        run("before")
+        events.register("before-call.s3.GetObject", stand_still)
+
+    def stand_still(params: dict[str, Any], **_: Any) -> None:
+        if "plan.json" in params["url_path"] and not is_listed.is_set():
+            is_listed.set()
+            assert may_write.wait(30)
+            events.register("after-call.s3.PutObject", wait_once_more)
+
+    def wait_once_more(**_: Any) -> None:
+        is_tried.set()
+        assert is_ended.wait(30)
+
+    def let_it_try(params: dict[str, Any], **_: Any) -> None:
+        if "head.json" in params["url_path"]:
+            may_write.set()
+            assert is_tried.wait(30)
+
+    def die(params: dict[str, Any], **_: Any) -> None:
+        if "_SUCCESS" in params["url_path"]:
+            raise Died
+
+    before_put(job, "head.json", list_anew)
+    with ThreadPoolExecutor(1) as driver:
+        committing = driver.submit(job.commit)
+        try:
+            assert is_listed.wait(30)
+            run("behind")
+            operator = ObjectStore()
+            operator.client.meta.events.register("before-call.s3.PutObject", let_it_try)
+            operator.client.meta.events.register("before-call.s3.PutObject", die)
+            with pytest.raises(Died):
+                resume(operator, job)
+            resume(ObjectStore(), job)
+            assert visible(store) == ["a"]
+        finally:
+            may_write.set()
+            is_ended.set()
+        committing.result()
+    assert visible(store) == ["a"]
 
 
 @pytest.mark.parametrize(
