@@ -36,6 +36,7 @@ from compactor.rows.clean import FoundRow, sifted
 from compactor.rows.heal import RowPlan, Scope, examine, plan_row, unresolved
 from omidpy.base.timing.clock import SystemClock
 from omidpy.facts.commit_table import COMMIT_TABLE, read_low_watermark
+from omidpy.facts.tables.sameness import which_table
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell, KeyRange
 from omidpy.opening import open_store
 from omidpy.storage.base import WHOLE_TABLE, Put, RowMutation, Store
@@ -66,7 +67,8 @@ def task_of(store: Store, table: str, rows: KeyRange) -> RangeTask:
     """Return a pass that drops nothing."""
     families = frozenset({work.FAMILY})
     low_watermark = read_low_watermark(store)
-    return RangeTask(table, rows, families, low_watermark, 0, 0, COMMIT_TABLE)
+    which = which_table(store, table)
+    return RangeTask(table, rows, families, low_watermark, 0, 0, COMMIT_TABLE, incarnation=which)
 
 
 def passed(url: str, table: str, rows: KeyRange = WHOLE_TABLE) -> tuple[float, float, int, int]:
