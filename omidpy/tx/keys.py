@@ -133,7 +133,7 @@ def open_keys(session: Session) -> None:
                 f"no key was ever used in {session.store.url}, and this gateway cannot make the "
                 f"table {KEYS_TABLE}; use the first one through hbase:// or hbase+thrift2://"
             ) from None
-        table = catalog.plan(KEYS_TABLE, [FAMILY], ())
+        table = catalog.plan(KEYS_TABLE, [FAMILY], (), is_own=True)
         if not session.control.replace(CREATED_ROW, None, b"{}"):
             # As for every table: while there is none, writers of an earlier one are fenced off.
             session.oracle.fence(table_id(KEYS_TABLE))

@@ -29,7 +29,12 @@ from omidpy.base.tables import (
     transactional_families,
 )
 from omidpy.base.timing.clock import Clock
-from omidpy.base.words.arguments import check_bytes, check_family_name, check_table_name
+from omidpy.base.words.arguments import (
+    check_bytes,
+    check_family_name,
+    check_free_name,
+    check_table_name,
+)
 from omidpy.errors import (
     ConfigError,
     NoSuchTable,
@@ -114,9 +119,16 @@ class Catalog:
         families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
         splits: Sequence[bytes],
         settings: Mapping[str, object] | None = None,
+        *,
+        is_own: bool = False,
     ) -> NewTable:
-        """Return a transactional table to be made; see `TransactionManager.create_table`."""
+        """Return a transactional table to be made; see `TransactionManager.create_table`.
+
+        `is_own`: it is one of omidpy's own, which no user makes (`maker_of`).
+        """
         name = check_table_name(self.full_name(name))
+        if not is_own:
+            check_free_name(name)
         options = _family_options(families)
         if not options:
             raise UsageError(f"table {name!r} needs at least one column family")
