@@ -185,6 +185,7 @@ class ChangeFeed(Iterator[Change]):
         window = self._window
         at = Timestamp(window.since + 1)
         snapshot = self._reader.open(self._begun, asked_s=None, at=at)
+        snapshot.spans_tables = window.spans_tables
         self._check_table()
         for page in snapshot.scan(
             window.table, window.key_range, window.columns, incarnation=window.incarnation
