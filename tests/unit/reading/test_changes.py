@@ -796,8 +796,16 @@ def test_a_feed_in_asyncio_hands_out_what_came_before_a_failure(
         assert got == [(next(blocking).row, blocking.offset) for _ in range(2)]
         with pytest.raises(StorageUnavailable):
             await anext(feed)
-        assert await anext(feed, None) is None
+        with pytest.raises(StorageUnavailable):
+            next(blocking)
+        for _ in range(2):  # another task that shares it, or a loop over what is left
+            with pytest.raises(StorageError, match="has failed before, or was interrupted"):
+                await anext(feed)
+            with pytest.raises(StorageError, match="has failed before, or was interrupted"):
+                next(blocking)
         assert feed.offset == blocking.offset
+        blocking.close()
+        assert next(blocking, None) is None
 
     asyncio.run(main())
 
