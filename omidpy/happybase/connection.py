@@ -152,6 +152,7 @@ class Connection(PlainSession, DirectConnection):
             UsageError: transactions write it: `TransactionManager.drop_table` removes it.
         """
         full = self._table_name(name)
+        self.forget(full)  # it may have been adopted a moment ago, and nothing brings it back
         self.check_plain(full)
         if disable and self.is_table_enabled(name):
             self.disable_table(name)
