@@ -40,7 +40,7 @@ class ReadsRows(Protocol):
     def facts(self, table: str) -> RowFacts:
         """Return what finds out about cells."""
 
-    def check_horizon(self) -> None:
+    def check_horizon(self, table: str | None = None) -> None:
         """Raise `SnapshotTooOld` if versions of the snapshot may be gone."""
 
     def read_with(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
@@ -49,7 +51,7 @@ def test_a_table_that_was_adopted_meanwhile_is_not_written(
 ) -> None:
     """Programs have connections open for months, and operators adopt tables in between."""
     now_s = 1000.0
-    monkeypatch.setattr(session.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
     one = connection()
     for _ in range(3):
         one.check_plain(b"t")
