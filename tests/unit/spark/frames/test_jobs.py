@@ -340,7 +340,8 @@ def test_a_transaction_of_a_task_that_was_ended_meanwhile_aborts(
     """It has seen that its task is under way, and stands still before its commit."""
     assert several.can_end(world.tm.session)
     job = Job(world.place, "t", Shape.of(COLUMNS), b"", "job", rows_per_transaction=1, has_end=True)
-    write, calls = FrameWriter.write, []
+    write = FrameWriter.write
+    calls: list[pa.RecordBatch] = []
 
     def slow(writer: FrameWriter, rows: pa.RecordBatch) -> None:
         write(writer, rows)
