@@ -244,8 +244,8 @@ class RowWatch:
 
     def __post_init__(self) -> None:
         """Begin to count the time, and refuse a wait of less than none."""
-        if self.timeout_s is not None and self.timeout_s < 0:
-            raise UsageError(f"timeout_s must not be negative, but is {self.timeout_s}")
+        if self.timeout_s is not None and not self.timeout_s >= 0:  # nor what is no number
+            raise UsageError(f"timeout_s must not be negative, but is {self.timeout_s!r}")
         self._begun_s = self.clock.monotonic_s()
         self._pauses = Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S, at_least=0.5)
 

@@ -683,8 +683,9 @@ def test_a_watch_ends_when_its_time_is_over(
     monkeypatch.setattr("omidpy.manager.time.sleep", client.clock.advance)  # type: ignore[attr-defined]
     assert client.tm.watch(TABLE, b"r", timeout_s=5) == []
     assert client.clock.monotonic_s() - since_s == pytest.approx(5)
-    with pytest.raises(UsageError, match="negative"):
-        client.tm.watch(TABLE, b"r", timeout_s=-1)
+    for timeout_s in (-1, float("nan")):
+        with pytest.raises(UsageError, match="negative"):
+            client.tm.watch(TABLE, b"r", timeout_s=timeout_s)
 
 
 def test_a_watch_that_comes_too_late_is_refused(client: Client) -> None:
