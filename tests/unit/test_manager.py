@@ -508,9 +508,11 @@ def test_a_created_table_is_marked_as_ours(client: Client) -> None:
 @pytest.mark.parametrize("name", ["OMIDPY_KEYS", "OMIDPY_PUBLISHED", "OMIDPY_EXPORT_sales"])
 def test_a_table_of_omidpys_own_is_made_by_nobody_else(client: Client, name: str) -> None:
     """It would be taken for that table, and have other families, regions and no definition."""
+    prefixed = TransactionManager(client.store, client.naive, table_prefix="of_us.")
     for make in (TransactionManager.create_table, admin.create_table):
-        with pytest.raises(UsageError, match="one of omidpy's own"):
-            make(client.tm, name, ["cf"])
+        for tm in (client.tm, prefixed):
+            with pytest.raises(UsageError, match="one of omidpy's own"):
+                make(tm, name, ["cf"])
     with client.tm.begin(idempotency_key=b"once") as tx:
         put(tx)
     client.tm.drop_table("OMIDPY_KEYS")

@@ -25,6 +25,7 @@ from omidpy.base.tables import (
     OMID_ENABLED,
     forgetfulness,
     incarnation,
+    maker_of,
     new_incarnation,
     transactional_families,
 )
@@ -126,9 +127,10 @@ class Catalog:
 
         `is_own`: it is one of omidpy's own, which no user makes (`maker_of`).
         """
-        name = check_table_name(self.full_name(name))
+        given, name = name, check_table_name(self.full_name(name))
         if not is_own:
-            check_free_name(name)
+            # Of a prefix the tables of queues and of what was published are its own.
+            check_free_name(name if maker_of(given) is None else given)
         options = _family_options(families)
         if not options:
             raise UsageError(f"table {name!r} needs at least one column family")
