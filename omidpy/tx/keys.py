@@ -120,13 +120,20 @@ def open_keys(session: Session) -> None:
     Where there was one before, a transaction that has begun before aborts, if it uses a key.
 
     Raises:
-        ConfigError: it is not there, and this gateway cannot make it (Thrift1).
+        ConfigError: it is not there, and this gateway cannot make it (Thrift1); or what is there
+            was made by a user.
 
     Cost: nothing, but 1 look at the schema once in 5 s.
     """
     catalog = session.catalog
     try:
-        catalog.layout(KEYS_TABLE)
+        layout = catalog.layout(KEYS_TABLE)
+        if FAMILY not in layout.families:
+            raise ConfigError(
+                f"table {KEYS_TABLE} of {session.store.url} is not the one that omidpy makes for "
+                "idempotency keys, whose family is 'k': earlier versions let users make one; drop "
+                f"it, tm.drop_table({KEYS_TABLE!r}), and the next key makes the right one"
+            )
     except NoSuchTable:
         if not session.store.capabilities.checked_changes:
             raise ConfigError(

@@ -14,6 +14,7 @@ import omidpy
 from omidpy import admin, aio
 from omidpy.base.cells import cell_id, row_id
 from omidpy.errors import (
+    ConfigError,
     Fenced,
     NoSuchTable,
     OracleUnavailable,
@@ -517,6 +518,17 @@ def test_a_table_of_omidpys_own_is_made_by_nobody_else(client: Client, name: str
         put(tx)
     client.tm.drop_table("OMIDPY_KEYS")
     with client.tm.begin(idempotency_key=b"once") as tx:  # made again, by the same
+        put(tx)
+
+
+def test_a_table_of_keys_that_a_user_has_made_is_named(client: Client) -> None:
+    """Earlier versions let him; the error tells how to be rid of it."""
+    session = client.tm.session
+    session.make_table(session.catalog.plan("OMIDPY_KEYS", ["cf"], (), is_own=True))
+    with pytest.raises(ConfigError, match=r"drop it, tm.drop_table\('OMIDPY_KEYS'\)"):
+        client.tm.begin(idempotency_key=b"once")
+    client.tm.drop_table("OMIDPY_KEYS")
+    with client.tm.begin(idempotency_key=b"once") as tx:
         put(tx)
 
 

@@ -37,11 +37,16 @@ ENDED_AT_ONCE: Final = 1000
 def can_end(session: Session) -> bool:
     """Say whether the tasks of a job can be ended: not through a gateway that makes no table.
 
+    Raises:
+        ConfigError: what has the name of the table of keys is none.
+
     Cost: as `open_keys`.
     """
     try:
         open_keys(session)
     except ConfigError:
+        if session.store.capabilities.checked_changes:
+            raise
         return False
     return True
 
