@@ -697,10 +697,10 @@ class TransactionManager(Alone):
 
         Raises:
             TableExists: nothing was changed.
-            UsageError: an option would lose what snapshots need, has no effect, or is unknown.
+            UsageError: an option would lose what snapshots need, has no effect, or is unknown; or
+                omidpy makes the table of that name itself.
         """
         self._check_usable()
-        catalog = self.session.catalog
         settings = settings_by_name(
             priority=priority,
             retention=retention,
@@ -709,12 +709,7 @@ class TransactionManager(Alone):
             max_bytes_per_s=max_bytes_per_s,
             until=until,
         )
-        table = catalog.plan(name, families, splits, settings)
-        catalog.check_absent(table.schema.name)
-        # While there is none: the writers of the last one began before, and what begins now can
-        # write this one alone.
-        self.oracle.fence(table_id(table.schema.name))
-        catalog.create(table)
+        self.session.make_table(self.session.catalog.plan(name, families, splits, settings))
 
     def drop_table(self, name: str) -> None:
         """Remove a table with everything in it.

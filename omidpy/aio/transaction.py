@@ -78,12 +78,17 @@ class Batch:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        leave = functools.partial(self.blocking.__exit__, exc_type, exc, traceback)
+        if exc_type is not None:
+            await self.lane.finish(leave)
+            return
+        forget = functools.partial(self.blocking.__exit__, asyncio.CancelledError, None, None)
         try:
-            await self.lane.finish(lambda: self.blocking.__exit__(exc_type, exc, traceback))
-        except asyncio.CancelledError as error:
-            # It was handed over all the same, and the next owner believes that it was not.
-            left = functools.partial(self.blocking.__exit__, type(error), error, None)
-            await self.lane.finish(left)
+            # Where it was handed over all the same, and its owner believes that it was not, that is
+            # noted before any other call has its turn, such as a commit by another task.
+            await self.lane.write(leave, forget)
+        except asyncio.CancelledError:
+            await self.lane.finish(forget)
             raise
 
 

@@ -71,9 +71,23 @@ def is_system_table(name: str) -> bool:
     transactions of users committed, which must be healed before their entries in the commit table
     are forgotten.
     """
-    if name.startswith(EXPORT_TABLE_PREFIX) or name in (PUBLISHED_TABLE, KEYS_TABLE):
+    if maker_of(name) is not None:
         return False
     return name in OMID_TABLES or name.startswith((OWN_TABLE_PREFIX, "hbase:"))
+
+
+def maker_of(name: str) -> str | None:
+    """Say what makes a transactional table of omidpy's own; None: a user, or it is a system table.
+
+    Its families and regions are what omidpy expects there, so that none is made otherwise.
+    """
+    if name == KEYS_TABLE:
+        return "the first transaction with an idempotency key"
+    if name == PUBLISHED_TABLE:
+        return "the first tx.publish()"
+    if name.startswith(EXPORT_TABLE_PREFIX):
+        return "ExportQueue.create()"
+    return None
 
 
 def transactional_families(schema: TableSchema) -> frozenset[bytes]:

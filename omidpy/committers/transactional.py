@@ -139,13 +139,13 @@ class Publisher:
         return PUBLISHED_TABLE
 
     def _create(self, tm: TransactionManager) -> None:
+        planned = tm.session.catalog.plan(PUBLISHED_TABLE, [manifests.FAMILY], (), is_own=True)
         if tm.session.control.replace(_created_row(tm), None, b"{}"):
             # There never was one, and so no transaction that wrote to an earlier one.  A fence, as
             # of every other table, would abort the one that publishes.
-            planned = tm.session.catalog.plan(PUBLISHED_TABLE, [manifests.FAMILY], ())
             tm.session.catalog.create(planned)
         else:
-            tm.create_table(PUBLISHED_TABLE, [manifests.FAMILY])
+            tm.session.make_table(planned)
 
     # -- reading -------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from omidpy.base.words.arguments import check_free_name
 from omidpy.errors import ConfigError
 from omidpy.happybase import families as options_of
 from omidpy.happybase.columns import Text, as_bytes, table_text
@@ -20,6 +21,9 @@ DEFAULT_ZNODE: Final = "hbase"
 COMPATIBLE: Final = ("0.90", "0.92", "0.94", "0.96", "0.98")
 TRANSPORTS: Final = ("buffered", "framed")
 PROTOCOLS: Final = ("binary", "compact")
+
+_DEFAULT_NAMESPACE: Final = "default:"
+"""A second name of the tables without a namespace."""
 
 
 class Connection(PlainSession, DirectConnection):
@@ -130,8 +134,10 @@ class Connection(PlainSession, DirectConnection):
             TypeError: `families` is no dict, or an option is unknown.
             ValueError: there is no family.
             TableExists: it is there.
+            UsageError: Omid or omidpy makes the table of that name.
         """
         full = self._table_name(name)
+        check_free_name(table_text(full).removeprefix(_DEFAULT_NAMESPACE))
         if not isinstance(families, dict):
             raise TypeError("'families' arg must be a dictionary")
         if not families:
@@ -146,6 +152,7 @@ class Connection(PlainSession, DirectConnection):
             UsageError: transactions write it: `TransactionManager.drop_table` removes it.
         """
         full = self._table_name(name)
+        self.forget(full)  # it may have been adopted a moment ago, and nothing brings it back
         self.check_plain(full)
         if disable and self.is_table_enabled(name):
             self.disable_table(name)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from typing import Final
+
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, is_system_table
 from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.happybase.columns import table_text
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.client import NativeClient
+
+PLAIN_AGE_S: Final = 5.0
+"""How long a table that was plain is written without another look, as layouts are trusted by
+transactions (`facts/tables/catalog.py`)."""
 
 
 class PlainSession:
@@ -22,7 +29,8 @@ class PlainSession:
         self.url = url
         self._address = parse_native(url)
         self._client: NativeClient | None = None
-        self._plain: set[bytes] = set()
+        self._plain: dict[bytes, float] = {}
+        """When it was asked, by the monotonic clock, of tables that were plain then."""
 
     def open(self) -> None:
         """Ask HBase for its id; does nothing where that was done.
@@ -65,15 +73,19 @@ class PlainSession:
         return Admin(self.native.calls)
 
     def check_plain(self, name: bytes) -> None:
-        """Refuse a table that transactions write; what was found plain is not asked for again.
+        """Refuse a table that transactions write; what was found plain is so for a while.
 
-        Cost: 1 RPC to the master, once for each table.
+        One that is adopted, or made anew for transactions, is so within `PLAIN_AGE_S`.
+
+        Cost: 1 RPC to the master, once in `PLAIN_AGE_S` for each table.
 
         Raises:
             UsageError: transactions write it.
             NoSuchTable: it is not there.
         """
-        if name in self._plain:
+        now_s = time.monotonic()
+        asked_s = self._plain.get(name)
+        if asked_s is not None and now_s - asked_s < PLAIN_AGE_S:
             return
         table = table_text(name)
         found = self.admin.descriptor(table)
@@ -88,8 +100,8 @@ class PlainSession:
                 "what is written past them: write it with `omidpy.connect`, which takes this "
                 "connection"
             )
-        self._plain.add(name)
+        self._plain[name] = now_s
 
     def forget(self, name: bytes) -> None:
-        """Ask anew what a table is, which was removed."""
-        self._plain.discard(name)
+        """Ask anew what a table is."""
+        self._plain.pop(name, None)

@@ -67,7 +67,7 @@ class HistoryReader:
             page_rows=PAGE_ROWS,
         ):
             yield from self._histories(table, page, columns)
-        self._snapshot.check_horizon()
+        self._snapshot.check_horizon(table)
 
     def rows(
         self, table: str, rows: Sequence[bytes], columns: Sequence[ColumnSpec] | None
@@ -103,7 +103,7 @@ class HistoryReader:
                 found.append((seen[0].cell.row, seen))
         facts.heal()
         # A version that is missing may have been collected while the page was read.
-        self._snapshot.check_horizon()
+        self._snapshot.check_horizon(table)
         yield from found
 
 

@@ -40,7 +40,7 @@ class ReadsRows(Protocol):
     def facts(self, table: str) -> RowFacts:
         """Return what finds out about cells."""
 
-    def check_horizon(self) -> None:
+    def check_horizon(self, table: str | None = None) -> None:
         """Raise `SnapshotTooOld` if versions of the snapshot may be gone."""
 
     def read_with(
@@ -101,7 +101,7 @@ class PairedPages:
         for page, keys, found in self._found(pairing, shaping):
             if page is not None:
                 # I10: values are given out only once the horizon was looked at behind them.
-                snapshot.check_horizon()
+                snapshot.check_horizon(self._table)
                 yield page
                 continue
             rows: list[SeenRow | RowValues | None] = [
@@ -122,7 +122,7 @@ class PairedPages:
                     # It had cells a moment ago, and the table may be another one by now.
                     self._one_table.read_again()
             else:
-                snapshot.check_horizon()
+                snapshot.check_horizon(self._table)
             yield zip(keys, cast("list[SeenRow | RowValues]", rows), strict=True)
             if len(others) > len(keys) * MAX_REREAD_SHARE:
                 yield from self._rest(keys[-1])

@@ -119,6 +119,7 @@ class SnapshotReader:
         self.tracing: Tracing | None = None
         self._plain: PlainVersions | None = None
         self._states: KnownStates | None = None
+        self._removals: Removals | None = None
 
     def is_plain(self, version: int) -> bool:
         """Say whether a version is certainly no transaction's, so that there is nothing to forbid.
@@ -143,9 +144,11 @@ class SnapshotReader:
     @property
     def removals(self) -> Removals:
         """Which tables were removed, and when."""
-        from omidpy.facts.tables.removed import Removals  # noqa: PLC0415 - few ask
+        if self._removals is None:
+            from omidpy.facts.tables.removed import Removals  # noqa: PLC0415 - few ask
 
-        return Removals(self.store)
+            self._removals = Removals(self.store)
+        return self._removals
 
     def open(self, begun: Begun, *, asked_s: float | None, at: Timestamp | None = None) -> Snapshot:
         """Return the snapshot at a start timestamp, or at an earlier moment.
@@ -169,6 +172,8 @@ class Snapshot:
         epoch: No transaction that began below it can be decided a commit any more.
         begun: What the oracle answered to its reader.
         has_sent_cells: Whether own cells may lie in the store; set before the first is sent.
+        spans_tables: Whether a later table of a name is read for the one that is seen, which is
+            gone; otherwise it is refused.
         max_version: The highest version that is read.
         before: `start_ts` as a shadow cell has it: what it shows is committed below this.
     """
@@ -187,6 +192,7 @@ class Snapshot:
         self._looked_s = self.asked_s
         """When the last look at the horizon began that found it low enough: at first, the begin."""
         self.has_sent_cells = False
+        self.spans_tables = False
         self.begun = begun
         self._reader = reader
         self._has_own_cells = at is None
@@ -271,7 +277,7 @@ class Snapshot:
             found = self._history(
                 table, sort_row(cells), column, limit=limit, has_own_cells=has_own_cells
             )
-        self.check_horizon()  # behind the last read (I10)
+        self.check_horizon(table)  # behind the last read (I10)
         return found
 
     def _history(
@@ -406,7 +412,7 @@ class Snapshot:
             yield from paired_pages.read(pairing, shaping)
         one_table.check()
         # That nothing more was found is an answer too, and rows may have been collected whole.
-        self.check_horizon()
+        self.check_horizon(table)
 
     def one_table(self, table: str, incarnation: str | None) -> OneTable:
         """Return what tells, behind a scan, whether all of it was of one table."""
@@ -461,7 +467,7 @@ class Snapshot:
                 table, keys, found, columns, rows, versions_read, entries, one_table
             )
         # Behind the last read: a horizon that was raised before it may have taken versions (I10).
-        self.check_horizon()
+        self.check_horizon(table)
         return cast("list[SeenRow]", rows)
 
     def _select_others(
@@ -574,8 +580,12 @@ class Snapshot:
             return False
         return start_ts < self.epoch
 
-    def check_horizon(self) -> None:
+    def check_horizon(self, table: str | None = None) -> None:
         """Raise `SnapshotTooOld` if versions of this snapshot may be gone.
+
+        Args:
+            table: What was read, which may be a later table of its name than the snapshot sees;
+                None: none was.
 
         Cost: 0 or 1 get: where no cells were sent, 1 every `HORIZON_FREE_AGE_S`, and at an earlier
         moment 1 each time.
@@ -583,10 +593,17 @@ class Snapshot:
         now_s = self._reader.clock.monotonic_s()
         if now_s - self._looked_s < HORIZON_FREE_AGE_S and not self.has_sent_cells:
             return
+        watermarks, removed = self._reader.watermarks, None
         try:
-            horizon, low_watermark = self._reader.watermarks.read_horizons()
+            if table is None:
+                horizon, low_watermark = watermarks.read_horizons()
+            else:
+                row = self._reader.removals.row(table)
+                horizon, low_watermark, removed = watermarks.read_horizons_beside(row)
         except NoSuchTable:
             return  # A store that only Java ever initialised has never been collected by us.
+        if table is not None and removed is not None and not self.spans_tables:
+            self._check_removed(table, removed)
         if self.start_ts < horizon:
             raise SnapshotTooOld(
                 f"the snapshot {self.start_ts} is below the collection horizon {horizon}: versions "
@@ -605,6 +622,17 @@ class Snapshot:
             # As at the begin: what could pass it is published behind this look, and nobody acts
             # upon it for the whole grace.
             self._looked_s = now_s
+
+    def _check_removed(self, table: str, removed: bytes) -> None:
+        """Refuse a table that was made anew: what this snapshot sees went with the one before."""
+        at_ts = self._reader.removals.told(table, removed, self.start_ts)
+        if at_ts is not None:
+            raise SnapshotTooOld(
+                f"table {table!r} was dropped or truncated at {at_ts}, and what the snapshot "
+                f"{self.start_ts} sees of it went with it: what has its name now is another table",
+                retryable=self._has_own_cells,
+                advice="begin a new transaction" if self._has_own_cells else "",
+            )
 
 
 def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | None:

@@ -4,8 +4,9 @@ A batch checks what it collects at once, and hands it over in the order it was c
 or nothing where a read that a delete needs fails.  When its block raises nothing is handed over.
 
 What it handed over before, every `batch_size` operations or by `send`, stays in the transaction's
-buffer, and must not be committed by a caller who does not know that it is half of something: from
-then on the transaction can only be rolled back, or the savepoint around the batch undone.
+buffer, and must not be committed by a caller who does not know that it is half of something: until
+the block has ended well the transaction can only be rolled back, or the savepoint around the batch
+undone.  Nobody has to do anything for that when an exception comes.
 
 Source: happybase's Batch.  There, a batch whose block raises is sent all the same unless it was
 made with `transaction=True`.
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from omidpy.base.words.arguments import refuse
+from omidpy.errors import StorageError
 from omidpy.tx.writes.table_writes import CheckedPut, CheckedWrite, TableWrites
 
 
@@ -29,6 +31,8 @@ class Batch:
         self._batch_size = batch_size
         self._collected: list[CheckedWrite] = []
         self._sent_count = 0
+        self._is_block = False
+        """Whether a `with` block says what belongs together."""
 
     def put(self, row: bytes, data: Mapping[bytes, bytes], wal: bool | None = None) -> None:  # noqa: FBT001 - happybase's signature
         """Collect a put; arguments and errors as in `TransactionalTable.put`."""
@@ -57,6 +61,8 @@ class Batch:
         if not self._collected:
             return
         found = self._writes.read_for(self._collected)
+        if self._is_block:
+            self._writes.begin_half(self)
         # From here on, whatever comes in between: the transaction has some of it, or all.
         collected, self._collected = self._collected, []
         self._sent_count += len(collected)
@@ -68,6 +74,7 @@ class Batch:
             self.send()
 
     def __enter__(self) -> Self:
+        self._is_block = True
         return self
 
     def __exit__(
@@ -77,7 +84,14 @@ class Batch:
         traceback: TracebackType | None,
     ) -> None:
         if exc_type is None:
-            self.send()
+            try:
+                self.send()
+            except StorageError:
+                if not self._collected:  # only a flush has failed, and the transaction has it all
+                    self._writes.end_half(self)
+                raise
+            self._is_block = False
+            self._writes.end_half(self)
             return
         self._collected = []
         if self._sent_count:

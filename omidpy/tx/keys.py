@@ -120,20 +120,27 @@ def open_keys(session: Session) -> None:
     Where there was one before, a transaction that has begun before aborts, if it uses a key.
 
     Raises:
-        ConfigError: it is not there, and this gateway cannot make it (Thrift1).
+        ConfigError: it is not there, and this gateway cannot make it (Thrift1); or what is there
+            was made by a user.
 
     Cost: nothing, but 1 look at the schema once in 5 s.
     """
     catalog = session.catalog
     try:
-        catalog.layout(KEYS_TABLE)
+        layout = catalog.layout(KEYS_TABLE)
+        if FAMILY not in layout.families:
+            raise ConfigError(
+                f"table {KEYS_TABLE} of {session.store.url} is not the one that omidpy makes for "
+                "idempotency keys, whose family is 'k': earlier versions let users make one; drop "
+                f"it, tm.drop_table({KEYS_TABLE!r}), and the next key makes the right one"
+            )
     except NoSuchTable:
         if not session.store.capabilities.checked_changes:
             raise ConfigError(
                 f"no key was ever used in {session.store.url}, and this gateway cannot make the "
                 f"table {KEYS_TABLE}; use the first one through hbase:// or hbase+thrift2://"
             ) from None
-        table = catalog.plan(KEYS_TABLE, [FAMILY], ())
+        table = catalog.plan(KEYS_TABLE, [FAMILY], (), is_own=True)
         if not session.control.replace(CREATED_ROW, None, b"{}"):
             # As for every table: while there is none, writers of an earlier one are fenced off.
             session.oracle.fence(table_id(KEYS_TABLE))

@@ -52,8 +52,8 @@ class Backoff:
         rng: random.Random | None = None,
         on_retry: Callable[[], object] | None = None,
     ) -> None:
-        if budget_s < 0:
-            raise UsageError(f"a retry budget must not be negative, but is {budget_s} seconds")
+        if not budget_s >= 0:  # nor what is no number
+            raise UsageError(f"a retry budget must not be negative, but is {budget_s!r} seconds")
         self._clock = clock
         self._budget_s = budget_s
         self._begun_s = clock.monotonic_s()

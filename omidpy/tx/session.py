@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from omidpy.base.callers.runners import Runner
+from omidpy.base.cells import table_id
 from omidpy.base.telemetry.client_metrics import Tally
 from omidpy.base.timing.clock import Clock
 from omidpy.commit.outcome import OutcomeFinder
@@ -26,7 +27,7 @@ from omidpy.commit.post_commit import (
 from omidpy.errors import NoSuchQueue, UsageError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
-from omidpy.facts.tables.catalog import Catalog
+from omidpy.facts.tables.catalog import Catalog, NewTable
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import Timestamp, TransactionStatus
 from omidpy.oracle.base import Oracle, WritesCells
@@ -152,6 +153,20 @@ class Session:
     def trace_by(self, tracing: Tracing | None) -> None:
         """Let transactions make spans from now on; None: no more."""
         self.tracing = self.reader.tracing = self._completer.tracing = tracing
+
+    # -- tables --------------------------------------------------------------------------------
+
+    def make_table(self, table: NewTable) -> None:
+        """Make a table that `Catalog.plan` has returned, and abort who wrote an earlier one.
+
+        Raises:
+            TableExists: nothing was changed.
+        """
+        self.catalog.check_absent(table.schema.name)
+        # While there is none: the writers of the last one began before, and what begins now can
+        # write this one alone.
+        self.oracle.fence(table_id(table.schema.name))
+        self.catalog.create(table)
 
     # -- blocks --------------------------------------------------------------------------------
 

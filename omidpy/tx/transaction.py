@@ -127,6 +127,8 @@ class Transaction(Alone):
         """Of calls that have not ended, see `UsedKey`."""
         self._is_entered = False
         self._is_preparing = False
+        self._is_cut_short = False
+        """Whether a commit is, or was, between its first step and the oracle."""
         self.block: Block | None = None
         """Of the statement that is about to enter it."""
         self._block: Block | None = None
@@ -607,11 +609,16 @@ class Transaction(Alone):
     def _commit(self) -> None:
         self._check_allowed()
         if self._callbacks.has_preparations:
+            # Who is interrupted from here on, and again while that is rolled back, can go on to no
+            # other commit: it would call them twice, or leave out cells that this one has taken.
+            self._is_cut_short = True
             self._run_preparations()
+            self._is_cut_short = False
             # What others did there may be what forbids the commit: no oracle is asked for one that
             # was told to be rolled back (I9).
             self._check_allowed()
         if self._parts is not None or not self._buffer.is_empty:
+            self._is_cut_short = True
             self._prepare_or_abort()
         if self._buffer.is_empty:
             self.status = TransactionStatus.COMMITTED
@@ -651,6 +658,8 @@ class Transaction(Alone):
     def _check_allowed(self) -> None:
         """Roll back and raise `TransactionAborted` if something was said that forbids a commit."""
         reason = self._rollback_reason or self._buffer.flaw
+        if reason is None and self._is_cut_short:
+            reason = "an earlier commit of it was interrupted"
         if reason is None and self._keys_under_way:
             key = min(self._keys_under_way)
             reason = f"a call with the idempotency key {key[:40]!r} has not ended, or was cut short"

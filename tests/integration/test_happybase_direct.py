@@ -254,6 +254,9 @@ def test_errors_are_ours(world: World) -> None:
     connection = world.ours
     with pytest.raises(errors.TableExists):
         connection.create_table("ours", {"cf": {}})
+    for name in ("OMIDPY_KEYS", "default:OMID_COMMIT_TABLE"):
+        with pytest.raises(errors.UsageError):
+            connection.create_table(name, {"cf": {}})
     with pytest.raises(errors.NoSuchTable, match="no table 'none'"):
         connection.table("none").put(b"r", {b"cf:q": b"v"})
     with pytest.raises(errors.NoSuchFamily):

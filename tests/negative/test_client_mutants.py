@@ -476,7 +476,9 @@ def caches_autocommitted_cells(patch: pytest.MonkeyPatch) -> None:
 
 def does_not_read_the_horizon(patch: pytest.MonkeyPatch) -> None:
     """Break I10: release whatever was found."""
-    patch.setattr(Watermarks, "read_horizons", lambda _: (Timestamp(0), Timestamp(0)))
+    nothing = Timestamp(0), Timestamp(0)
+    patch.setattr(Watermarks, "read_horizons", lambda _: nothing)
+    patch.setattr(Watermarks, "read_horizons_beside", lambda *_: (*nothing, None))
 
 
 def takes_a_cell_that_went_for_an_abort(patch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,11 @@ def _field(number: int, wire_type: int, value: int, tail: bytes) -> bytes:
         return bytes(out)
     put_varint(out, key(number, wire_type))
     if wire_type == VARINT:
-        put_varint(out, value)
+        # Not by `put_varint`, which, compiled, takes no number of more than 64 bits.
+        while value > 0x7F:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
         return bytes(out)
     return bytes(out) + tail
 

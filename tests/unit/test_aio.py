@@ -668,6 +668,34 @@ def test_a_batch_cancelled_while_it_is_left_forbids_the_commit() -> None:
     asyncio.run(_with_manager(main, client))
 
 
+def test_a_commit_that_waits_for_a_batch_commits_none_that_is_cancelled() -> None:
+    """It has its turn right behind the batch, and before the task that was cancelled goes on."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+
+        async def work() -> None:
+            async with tx.table(TABLE).batch() as batch:
+                await batch.put(b"b", {b"cf:q": b"2"})
+                await batch.delete(b"c")
+
+        task = asyncio.create_task(work())
+        await gate.wait_reached()
+        beside = asyncio.create_task(tx.commit())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        gate.opened.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(TransactionAborted, match="was left by CancelledError after 2 of its"):
+            await beside
+        assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))
+
+
 Write = Callable[[aio.TransactionalTable], Coroutine[Any, Any, Any]]
 
 WRITES: Final[dict[str, tuple[str, Write]]] = {

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import omidpy
-from omidpy import aio
+from omidpy import admin, aio
 from omidpy.base.cells import cell_id, row_id
 from omidpy.errors import (
+    ConfigError,
     Fenced,
     NoSuchTable,
     OracleUnavailable,
@@ -22,6 +23,7 @@ from omidpy.errors import (
     TableExists,
     TransactionAborted,
     TransactionClosed,
+    UsageError,
     WriteConflict,
 )
 from omidpy.facts.commit_table import CommitTable
@@ -502,6 +504,32 @@ def test_a_created_table_is_marked_as_ours(client: Client) -> None:
     assert schema.attributes["OMIDPY_COMMIT_TABLE"] == "OMID_COMMIT_TABLE"
     assert schema.attributes["OMIDPY_CONFLICT_LEVEL"] == "cell"
     assert [region.start for region in client.store.regions("marked")] == [b"", b"g", b"m"]
+
+
+@pytest.mark.parametrize("name", ["OMIDPY_KEYS", "OMIDPY_PUBLISHED", "OMIDPY_EXPORT_sales"])
+def test_a_table_of_omidpys_own_is_made_by_nobody_else(client: Client, name: str) -> None:
+    """It would be taken for that table, and have other families, regions and no definition."""
+    prefixed = TransactionManager(client.store, client.naive, table_prefix="of_us.")
+    for make in (TransactionManager.create_table, admin.create_table):
+        for tm in (client.tm, prefixed):
+            with pytest.raises(UsageError, match="one of omidpy's own"):
+                make(tm, name, ["cf"])
+    with client.tm.begin(idempotency_key=b"once") as tx:
+        put(tx)
+    client.tm.drop_table("OMIDPY_KEYS")
+    with client.tm.begin(idempotency_key=b"once") as tx:  # made again, by the same
+        put(tx)
+
+
+def test_a_table_of_keys_that_a_user_has_made_is_named(client: Client) -> None:
+    """Earlier versions let him; the error tells how to be rid of it."""
+    session = client.tm.session
+    session.make_table(session.catalog.plan("OMIDPY_KEYS", ["cf"], (), is_own=True))
+    with pytest.raises(ConfigError, match=r"drop it, tm.drop_table\('OMIDPY_KEYS'\)"):
+        client.tm.begin(idempotency_key=b"once")
+    client.tm.drop_table("OMIDPY_KEYS")
+    with client.tm.begin(idempotency_key=b"once") as tx:
+        put(tx)
 
 
 def test_an_existing_table_is_not_made_again(client: Client) -> None:

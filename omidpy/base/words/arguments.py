@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from omidpy.base.tables import is_system_table
+from omidpy.base.tables import is_system_table, maker_of
 from omidpy.errors import UsageError
 from omidpy.model import ColumnSpec, KeyRange
 
@@ -20,6 +20,7 @@ MAX_VALUE_BYTES: Final = 10 * 1024 * 1024 - 100
 
 _TABLE_NAME: Final = re.compile(r"(?:[A-Za-z0-9_]+:)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _DEFAULT_NAMESPACE: Final = "default:"
+_RESERVED: Final = "the table name {!r} is reserved for Omid, omidpy or HBase"
 _FAMILY_NAME: Final = re.compile(rb"[!-.0-9;-~][!-.0-9;-~]*")
 
 
@@ -146,7 +147,23 @@ def check_table_name(name: Any) -> str:
         plain = name.removeprefix(_DEFAULT_NAMESPACE)
         raise UsageError(f"the table name {name!r} is a second name of {plain!r}; use that one")
     if is_system_table(name):
-        raise UsageError(f"the table name {name!r} is reserved for Omid, omidpy or HBase")
+        raise UsageError(_RESERVED.format(name))
+    return name
+
+
+def check_free_name(name: str) -> str:
+    """Return `name` if a user may make a table of it.
+
+    Raises:
+        UsageError: it is a system table's, or one of those that omidpy makes, and would take any
+            table of the name for its own.
+    """
+    if is_system_table(name):
+        raise UsageError(_RESERVED.format(name))
+    if (maker := maker_of(name)) is not None:
+        raise UsageError(
+            f"the table {name!r} is one of omidpy's own: {maker} makes it; choose another name"
+        )
     return name
 
 

@@ -25,11 +25,17 @@ from omidpy.base.tables import (
     OMID_ENABLED,
     forgetfulness,
     incarnation,
+    maker_of,
     new_incarnation,
     transactional_families,
 )
 from omidpy.base.timing.clock import Clock
-from omidpy.base.words.arguments import check_bytes, check_family_name, check_table_name
+from omidpy.base.words.arguments import (
+    check_bytes,
+    check_family_name,
+    check_free_name,
+    check_table_name,
+)
 from omidpy.errors import (
     ConfigError,
     NoSuchTable,
@@ -114,9 +120,17 @@ class Catalog:
         families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
         splits: Sequence[bytes],
         settings: Mapping[str, object] | None = None,
+        *,
+        is_own: bool = False,
     ) -> NewTable:
-        """Return a transactional table to be made; see `TransactionManager.create_table`."""
-        name = check_table_name(self.full_name(name))
+        """Return a transactional table to be made; see `TransactionManager.create_table`.
+
+        `is_own`: it is one of omidpy's own, which no user makes (`maker_of`).
+        """
+        given, name = name, check_table_name(self.full_name(name))
+        if not is_own:
+            # Of a prefix the tables of queues and of what was published are its own.
+            check_free_name(name if maker_of(given) is None else given)
         options = _family_options(families)
         if not options:
             raise UsageError(f"table {name!r} needs at least one column family")

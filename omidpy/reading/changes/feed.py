@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from omidpy.base.timing.clock import Clock
 from omidpy.base.timing.pauses import Pauses
-from omidpy.errors import UsageError
+from omidpy.errors import StorageError, UsageError
 from omidpy.model import Change, ChangeKind, Timestamp, base
 from omidpy.oracle.base import Begun, Oracle
 from omidpy.reading.changes.change import order
@@ -32,6 +32,8 @@ LONGEST_PAUSE_S: Final = 1.0
 
 class ChangeFeed(Iterator[Change]):
     """What `tm.changes` returns: iterate over it once, and keep its `offset`.
+
+    One that has failed does not end: each further change that is asked for is a `StorageError`.
 
     Attributes:
         since: Where it begins.
@@ -66,6 +68,8 @@ class ChangeFeed(Iterator[Change]):
         self._with_changes = with_changes
         self._with_snapshot = with_snapshot
         self._changes = self._one_by_one()
+        self._has_ended = False
+        """Whether all was yielded, or the feed closed."""
 
     @property
     def offset(self) -> Timestamp | None:
@@ -80,7 +84,16 @@ class ChangeFeed(Iterator[Change]):
         return self
 
     def __next__(self) -> Change:
-        return next(self._changes)
+        try:
+            return next(self._changes)
+        except StopIteration:
+            if self._has_ended:
+                raise
+        # A loop over what is left of it would end as if that were all.
+        raise StorageError(
+            f"this feed of table {self._window.table!r} has failed before, or was interrupted, and "
+            f"changes are missing behind {self._offset}; go on from its offset with another one"
+        )
 
     def check_horizon(self) -> None:
         """Raise at once what the first change would, where some may have been collected.
@@ -157,6 +170,7 @@ class ChangeFeed(Iterator[Change]):
 
     def close(self) -> None:
         """Free what the feed holds; one that is iterated to its end holds nothing."""
+        self._has_ended = True
         self._changes.close()
         self._sorted.close()
 
@@ -173,6 +187,7 @@ class ChangeFeed(Iterator[Change]):
                     last = change.commit_ts
                 yield change
         self._offset = self.until
+        self._has_ended = True
 
     def _read(self) -> Generator[list[Change], None, None]:
         if self._with_snapshot:
@@ -185,6 +200,7 @@ class ChangeFeed(Iterator[Change]):
         window = self._window
         at = Timestamp(window.since + 1)
         snapshot = self._reader.open(self._begun, asked_s=None, at=at)
+        snapshot.spans_tables = window.spans_tables
         self._check_table()
         for page in snapshot.scan(
             window.table, window.key_range, window.columns, incarnation=window.incarnation
@@ -228,8 +244,8 @@ class RowWatch:
 
     def __post_init__(self) -> None:
         """Begin to count the time, and refuse a wait of less than none."""
-        if self.timeout_s is not None and self.timeout_s < 0:
-            raise UsageError(f"timeout_s must not be negative, but is {self.timeout_s}")
+        if self.timeout_s is not None and not self.timeout_s >= 0:  # nor what is no number
+            raise UsageError(f"timeout_s must not be negative, but is {self.timeout_s!r}")
         self._begun_s = self.clock.monotonic_s()
         self._pauses = Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S, at_least=0.5)
 

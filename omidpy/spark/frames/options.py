@@ -17,6 +17,7 @@ from omidpy.errors import UsageError
 from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL
 from omidpy.model import KeyRange
 from omidpy.spark.frames.places import Place
+from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.frames.writing import NULLS
 from omidpy.tx.keys import check_key
 
@@ -244,7 +245,7 @@ def write_words(said: Words) -> WriteWords:
         _count(given, "estimated_rows"),
         None if key is None else check_key(key.encode()),
         given.get("app_id"),
-        _range(given) if RANGE & given.keys() else None,
+        _replaced(given) if RANGE & given.keys() else None,
     )
 
 
@@ -312,6 +313,23 @@ def _range(given: Mapping[str, str]) -> KeyRange:
         for name in ("row_start", "row_stop", "row_prefix")
     )
     return scan_range(*bounds, reverse=False)
+
+
+def _replaced(given: Mapping[str, str]) -> KeyRange:
+    """Return the rows that a write replaces: never all, as an empty prefix would name.
+
+    Raises:
+        UsageError: it names all, or none.
+    """
+    found = _range(given)
+    if found == WHOLE_TABLE or found.is_empty():
+        says = ", ".join(f"{name}={given[name]!r}" for name in sorted(RANGE & given.keys()))
+        raise UsageError(
+            f"{says} names {'no row' if found.is_empty() else 'every row'} of the table, and "
+            "mode('overwrite') would delete all that it names and the frame lacks: name the rows "
+            "to replace"
+        )
+    return found
 
 
 def _listed(text: str) -> tuple[bytes, ...]:

@@ -57,7 +57,8 @@ class Reading:
         """Yield the rows of a portion; every batch has the schema exactly.
 
         Raises:
-            StorageError: by the end the table is another one: some tasks may have read that.
+            StorageError, SnapshotTooOld: the table is another one: some tasks may have read the
+                earlier one.
         """
         with self.place.connect() as tm:
             for batch in self._batches(tm, portion):

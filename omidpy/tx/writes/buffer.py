@@ -251,6 +251,15 @@ class WriteBuffer:
         top = self.top
         top.flaw = top.flaw or reason
 
+    def begin_half(self, of: object, reason: str) -> None:
+        """Note that the writes from now on are half of something, until `end_half`."""
+        self.top.halves[of] = reason
+
+    def end_half(self, of: object) -> None:
+        """Note that something is whole; halves that were undone are none."""
+        for layer in self._layers:
+            layer.halves.pop(of, None)
+
     @property
     def flaw(self) -> str | None:
         """Why what the transaction has written may not be committed; None if it may."""
@@ -258,7 +267,8 @@ class WriteBuffer:
             return "an exception came in the middle of a savepoint, a flush or a merge"
         if self._dropped:
             return "the flushed cells of an undone savepoint were not all removed"
-        return self._layers[0].flaw
+        lowest = self._layers[0]
+        return lowest.flaw or next(iter(lowest.halves.values()), None)
 
     @property
     def savepoint_count(self) -> int:
@@ -315,6 +325,7 @@ class WriteBuffer:
         if self.has_savepoint:
             below.merges.extend(top.merges)
         below.flaw = below.flaw or top.flaw
+        below.halves.update(top.halves)
 
     @_whole
     def drop_savepoint(self) -> DroppedSavepoint:

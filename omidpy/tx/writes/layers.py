@@ -94,6 +94,8 @@ class Layer:
         self.size_bytes = 0
         self.put_count = 0
         self.flaw: str | None = None
+        self.halves: dict[object, str] = {}
+        """Of what has not ended a part is here; and why that must not be committed."""
 
     def put_cells(
         self, table: str, row: bytes, cells: Iterable[tuple[bytes, bytes, bytes]]

@@ -304,6 +304,18 @@ class TableWrites:
         """Let the transaction, or the savepoint that is open, end in a rollback alone."""
         self._buffer.spoil(reason)
 
+    def begin_half(self, of: object) -> None:
+        """Let nothing of what is handed over now be committed before all of something is there."""
+        self._buffer.begin_half(
+            of,
+            f"a batch of table {self._layout.name!r} has not ended, or was interrupted, and a part "
+            "of it had reached the transaction; leave its block before the commit",
+        )
+
+    def end_half(self, of: object) -> None:
+        """Note that all of something was handed over."""
+        self._buffer.end_half(of)
+
     def _begin(self) -> tuple[Layer, str | None]:
         """Let a program that catches an interrupt commit no half of what belongs together.
 

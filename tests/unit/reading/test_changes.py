@@ -683,8 +683,9 @@ def test_a_watch_ends_when_its_time_is_over(
     monkeypatch.setattr("omidpy.manager.time.sleep", client.clock.advance)  # type: ignore[attr-defined]
     assert client.tm.watch(TABLE, b"r", timeout_s=5) == []
     assert client.clock.monotonic_s() - since_s == pytest.approx(5)
-    with pytest.raises(UsageError, match="negative"):
-        client.tm.watch(TABLE, b"r", timeout_s=-1)
+    for timeout_s in (-1, float("nan")):
+        with pytest.raises(UsageError, match="negative"):
+            client.tm.watch(TABLE, b"r", timeout_s=timeout_s)
 
 
 def test_a_watch_that_comes_too_late_is_refused(client: Client) -> None:
@@ -796,8 +797,16 @@ def test_a_feed_in_asyncio_hands_out_what_came_before_a_failure(
         assert got == [(next(blocking).row, blocking.offset) for _ in range(2)]
         with pytest.raises(StorageUnavailable):
             await anext(feed)
-        assert await anext(feed, None) is None
+        with pytest.raises(StorageUnavailable):
+            next(blocking)
+        for _ in range(2):  # another task that shares it, or a loop over what is left
+            with pytest.raises(StorageError, match="has failed before, or was interrupted"):
+                await anext(feed)
+            with pytest.raises(StorageError, match="has failed before, or was interrupted"):
+                next(blocking)
         assert feed.offset == blocking.offset
+        blocking.close()
+        assert next(blocking, None) is None
 
     asyncio.run(main())
 

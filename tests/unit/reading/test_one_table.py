@@ -15,6 +15,7 @@ import pytest
 from omidpy import admin, aio
 from omidpy.codec import BYTES
 from omidpy.errors import SnapshotTooOld, StorageError
+from omidpy.facts.watermarks import HORIZON_FREE_AGE_S
 from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
 from omidpy.reading import one_table, snapshot
@@ -498,6 +499,42 @@ def test_the_past_of_an_earlier_table_is_refused(followed: Client) -> None:
         with pytest.raises(SnapshotTooOld, match="was dropped or truncated at"):
             list(feed)
     assert list(followed.tm.changes(TABLE, until=before, spans_tables=True)) == []
+
+
+OF_THE_PAST: Final[dict[str, Callable[[TransactionalTable], object]]] = {
+    "row": lambda table: table.row(ROWS[0]),
+    "rows": lambda table: table.rows(ROWS),
+    "scan": lambda table: list(table.scan()),
+    "scan back": lambda table: list(table.scan(reverse=True)),
+    "cells": lambda table: table.cells(ROWS[0], b"cf:q"),
+    "Arrow": lambda table: table.read_arrow().read_all(),
+}
+
+
+@pytest.mark.parametrize("how", ["truncated", "made anew", "filled anew"])
+@pytest.mark.parametrize("read", OF_THE_PAST)
+def test_time_travel_to_an_earlier_table_is_refused(followed: Client, read: str, how: str) -> None:
+    """It showed the rows of the later table that are as old: none, where there were some."""
+    before = followed.tm.begin(read_only=True).start_ts
+    CHANGES[how](followed.tm)
+    message = f"dropped or truncated at .* the snapshot {before} sees of it went with it"
+    with pytest.raises(SnapshotTooOld, match=message) as refused:
+        OF_THE_PAST[read](followed.tm.snapshot(at=before).table(TABLE))
+    assert not refused.value.retryable
+    now = followed.tm.begin(read_only=True).start_ts
+    OF_THE_PAST[read](followed.tm.snapshot(at=now).table(TABLE))
+
+
+@pytest.mark.parametrize("read", OF_THE_PAST)
+def test_so_is_an_earlier_table_of_a_transaction_that_looks(followed: Client, read: str) -> None:
+    """Where it asks anyway whether versions were collected, and it may begin again."""
+    tx = followed.tm.begin()
+    table = tx.table(TABLE)
+    admin.truncate_table(followed.tm, TABLE)
+    followed.clock.advance(HORIZON_FREE_AGE_S)  # type: ignore[attr-defined]  # turned by hand
+    with pytest.raises(SnapshotTooOld, match="begin a new transaction") as refused:
+        OF_THE_PAST[read](table)
+    assert refused.value.retryable
 
 
 def test_a_table_that_is_made_for_the_first_time_has_no_past(followed: Client) -> None:

@@ -487,7 +487,8 @@ def test_a_queue_made_anew_has_nothing_of_the_last_one(scene: Scene) -> None:
 
 def test_a_creation_that_was_killed_is_finished_by_the_next(scene: Scene) -> None:
     """Behind the table, and before the definition."""
-    scene.tm.create_table("OMIDPY_EXPORT_other", ["e"])
+    planned = scene.tm.session.catalog.plan("OMIDPY_EXPORT_other", ["e"], (), is_own=True)
+    scene.tm.session.make_table(planned)
     assert ExportQueue.create(scene.tm, "other").lag().entries == 0
 
 

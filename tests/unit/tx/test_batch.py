@@ -171,6 +171,52 @@ def test_half_of_a_batch_is_no_part_of_a_worker(client: Client) -> None:
         worker.finish()
 
 
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_half_of_a_batch_is_not_committed_behind_two_interrupts(
+    client: Client, monkeypatch: pytest.MonkeyPatch, *, is_sent: bool
+) -> None:
+    """The second one comes where the first would be noted; or the block has not ended at all."""
+
+    def interrupted_again(buffer: WriteBuffer, reason: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(WriteBuffer, "spoil", interrupted_again)
+    tx = client.tm.begin()
+    if is_sent:
+        with pytest.raises(KeyboardInterrupt):
+            leave_half_way(tx)
+        with pytest.raises(TransactionAborted, match="a batch of table 't' has not ended"):
+            tx.commit()
+        assert client.raw() == []
+        return
+    with tx.table(TABLE).batch(batch_size=2) as batch:
+        batch.put(b"a", {b"cf:q": b"v"})
+        batch.put(b"b", {b"cf:q": b"v"})
+        with tx.savepoint():
+            batch.put(b"c", {b"cf:q": b"v"})
+            batch.put(b"d", {b"cf:q": b"v"})
+    tx.commit()
+    assert [row for row, *_ in client.raw_data()] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_batch_whose_end_cannot_be_read_is_half_of_it() -> None:
+    """What it handed over before is in the transaction, and the rest of it in none."""
+    away = on("get.before", StorageUnavailable("away"), nth=1, table=TABLE)
+    client = Client(FaultyStore(MemoryStore(), away))
+    tx = client.tm.begin()
+
+    def write() -> None:
+        with tx.table(TABLE).batch(batch_size=2) as batch:
+            batch.put(b"a", {b"cf:q": b"v"})
+            batch.put(b"b", {b"cf:q": b"v"})
+            batch.delete(b"c")
+
+    with pytest.raises(StorageUnavailable):
+        write()
+    with pytest.raises(TransactionAborted, match="a batch of table 't' has not ended"):
+        tx.commit()
+
+
 def two_columns(table: TransactionalTable) -> None:
     """Put one row."""
     table.put(b"r", {b"cf:a": b"1", b"cf:b": b"2"})

@@ -125,10 +125,11 @@ def test_no_budget_is_one_try() -> None:
     assert loop.begun == 1
 
 
-def test_a_negative_budget_is_refused() -> None:
-    """It would be one try by accident."""
-    with pytest.raises(UsageError, match="-1 seconds"):
-        Loop(budget_s=-1)
+@pytest.mark.parametrize("budget_s", [-1, float("nan")])
+def test_a_negative_budget_is_refused(budget_s: float) -> None:
+    """It would be one try by accident; and of what is no number no end."""
+    with pytest.raises(UsageError, match=f"{budget_s} seconds"):
+        Loop(budget_s=budget_s)
 
 
 def test_pauses_are_drawn_below_a_cap_that_doubles() -> None:

@@ -9,7 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from omidpy import aio
-from omidpy.errors import OmidError, Rollback, TransactionClosed, WriteConflict
+from omidpy.errors import (
+    OmidError,
+    Rollback,
+    TransactionAborted,
+    TransactionClosed,
+    WriteConflict,
+)
 from omidpy.model import Aborted
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client
@@ -212,3 +218,33 @@ def test_asyncio_does_the_same(client: Client) -> None:
             assert client.raw() == []
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", ["_take_cells", "_run_preparations"])
+def test_a_commit_that_was_interrupted_twice_is_followed_by_no_other(
+    client: Client, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The next commit would write no cells, or call again what is called once, and end well."""
+    interrupted = getattr(Transaction, where)
+
+    def first(tx: Transaction) -> None:
+        interrupted(tx)
+        raise KeyboardInterrupt
+
+    def second(tx: Transaction) -> None:
+        raise KeyboardInterrupt
+
+    tx = client.tm.begin()
+    put(tx)
+    tx.before_commit(lambda: tx.table(TABLE).counter_inc(b"n", b"cf:n") and None)
+    # The oracle in this process writes the cells itself, which are taken out of the buffer.
+    monkeypatch.setattr(Transaction, "_may_write_at_once", lambda _: True)
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, where, first)
+        patched.setattr(Transaction, "_roll_back", second)
+        with pytest.raises(KeyboardInterrupt):
+            tx.commit()
+    with pytest.raises(TransactionAborted, match="an earlier commit of it was interrupted"):
+        tx.commit()
+    assert client.tm.outcome(tx) == Aborted()
+    assert client.raw() == []

@@ -91,10 +91,13 @@ def make_table(tm: TransactionManager, queue_id: str, number: int, buckets: int)
     Raises:
         TableExists: it is there.
     """
-    tm.create_table(
-        table_name(queue_id, number),
-        [FAMILY],
-        splits=splits(GENERATION, buckets, BUCKETS_PER_REGION),
+    tm.session.make_table(
+        tm.session.catalog.plan(
+            table_name(queue_id, number),
+            [FAMILY],
+            splits(GENERATION, buckets, BUCKETS_PER_REGION),
+            is_own=True,
+        )
     )
 
 

@@ -38,6 +38,7 @@ from omidpy.errors import (
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, Cell, Committed, KeyRange, Outcome, Timestamp
 from omidpy.spark.frames.places import Place
+from omidpy.spark.frames.writes import several
 from omidpy.spark.frames.writes.once import Once
 from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.frames.marking import Marking
@@ -69,6 +70,8 @@ class Job:
     nulls: str = "keep"
     is_conflict_free: bool = False
     rows_per_transaction: int | None = None
+    has_end: bool = False
+    """Whether its tasks, which commit transactions of their own, are ended with it."""
     client: int | None = field(default=None, repr=False)
     """The client that began the transaction, to the oracle, which lets no other commit it."""
     replaced: KeyRange | None = None
@@ -240,7 +243,7 @@ def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
         return b""
     with job.place.connect() as tm:
         if job.rows_per_transaction is not None:
-            _run_in_several(tm, job, batches, job.rows_per_transaction)
+            _run_in_several(tm, job, batches, job.rows_per_transaction, task)
             return b""
         worker = tm.resume(job.token, task=f"{job.name}-{task}")
         _write(tm, worker, job, batches)
@@ -280,33 +283,17 @@ class _Before:
 
 
 def _run_in_several(
-    tm: TransactionManager, job: Job, batches: Iterable[Any], most_rows: int
+    tm: TransactionManager, job: Job, batches: Iterable[Any], most_rows: int, task: int
 ) -> None:
-    for some in _groups(batches, most_rows):
+    for some in several.groups(batches, most_rows):
         for attempt in tm.attempts():
             with attempt as tx:
+                if job.has_end:
+                    several.check_under_way(tx, job.name, task)
                 target = tx.table(job.table, conflict_free=job.is_conflict_free)
                 writer = FrameWriter(target, job.shape, nulls=job.nulls, bulk=target.writes)
                 for batch in some:
                     writer.write(batch)
-
-
-def _groups(batches: Iterable[Any], most_rows: int) -> Iterator[list[Any]]:
-    """Yield batches of so many rows together, the last ones fewer."""
-    group: list[Any] = []
-    left = most_rows
-    for batch in batches:
-        at = 0
-        while at < batch.num_rows:
-            part = batch.slice(at, left)
-            group.append(part)
-            at += part.num_rows
-            left -= part.num_rows
-            if not left:
-                yield group
-                group, left = [], most_rows
-    if group:
-        yield group
 
 
 def merge(tx: Transaction, parts: Iterable[bytes]) -> None:
@@ -334,6 +321,9 @@ def commit(job: Job, parts: Sequence[bytes]) -> int | None:
     if job.done_ts is not None:
         return job.done_ts
     if job.rows_per_transaction is not None:
+        if job.has_end:
+            with _opened(job) as tm:
+                several.end(tm, job.name, len(parts))
         return None
     with _opened(job) as tm:
         try:
@@ -456,19 +446,23 @@ def _opened(job: Job) -> Iterator[TransactionManager]:
             log.warning("shadow cells of a write are left to readers and compactions: %s", error)
 
 
-def abort(job: Job, parts: Sequence[bytes]) -> None:
+def abort(job: Job, parts: Sequence[bytes], *, tasks: int = 0) -> None:
     """Take a write back; Spark calls this also where `commit` failed, or seemed to.
 
-    Failures are logged: what stays is seen by no reader, and the compactor removes it.
+    Failures are logged: what stays is seen by no reader, and the compactor removes it.  What tasks
+    have committed by themselves stays, and they, so many, commit no more.
     """
-    if job.rows_per_transaction is not None or job.done_ts is not None:
+    if job.done_ts is not None or (job.rows_per_transaction is not None and not job.has_end):
         return
     try:
         with _opened(job) as tm:
-            _abort(tm, job, parts)
+            if job.has_end:
+                several.end(tm, job.name, tasks)
+            else:
+                _abort(tm, job, parts)
     except OmidError as error:
         log.warning(
-            "cells of a failed write to table %s stay for compactions: %s", job.table, error
+            "cells of a failed write to table %s stay, or late ones may come: %s", job.table, error
         )
 
 

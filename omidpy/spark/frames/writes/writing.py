@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from omidpy.errors import AlreadyCommitted, UsageError
 from omidpy.spark.frames.options import words, write_words
 from omidpy.spark.frames.types import shape_of
-from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes import jobs, several
 from omidpy.spark.frames.writes.jobs import Job
 from omidpy.spark.frames.writes.once import keyed_write
 from omidpy.tx.frames.writing import check_names
@@ -60,7 +60,7 @@ class TableWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Take everything back: on the driver."""
-        jobs.abort(self.job, _parts(messages))
+        jobs.abort(self.job, _parts(messages), tasks=len(messages))
 
 
 def partition_id() -> int:
@@ -108,6 +108,7 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
         place = said.place.seen(tm.store)
         done_ts: int | None = None
         token, once, key = b"", None, given.idempotency_key
+        has_end = False
         if key is not None:
             once = keyed_write(key, said.table, shape, given.replaced)
         if given.rows_per_transaction is None:
@@ -131,6 +132,7 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
                 done_ts = before.commit_ts
                 log.info("nothing is to be written to table %s: %s", said.table, before)
         else:
+            has_end = several.can_end(tm.session)
             with tm.begin() as tx:
                 jobs.check_target(tx, said.table, shape)
         client: int | None = getattr(tm.oracle, "client", None)
@@ -144,6 +146,7 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
             nulls=given.nulls,
             is_conflict_free=given.is_conflict_free,
             rows_per_transaction=given.rows_per_transaction,
+            has_end=has_end,
             client=client,
             replaced=given.replaced,
             once=once,

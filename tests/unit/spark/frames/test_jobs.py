@@ -20,9 +20,10 @@ from omidpy.errors import (
     WriteConflict,
 )
 from omidpy.model import KeyRange, Undecided
-from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes import jobs, several
 from omidpy.spark.frames.writes.jobs import Job
 from omidpy.tx.frames.shape import Shape
+from omidpy.tx.frames.writing import FrameWriter
 from omidpy.tx.parts import worker as worker_module
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import Loss
@@ -303,6 +304,55 @@ def test_rows_are_written_in_several_transactions(world: JobWorld) -> None:
         assert (len(dict(tx.table("t").scan())), len(times)) == (8, 3)
     with pytest.raises(UsageError, match="would add once more"):
         jobs.check_counters(Shape.of(COUNTED), is_conflict_free=False, rows_per_transaction=3)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_late_task_of_several_transactions_writes_over_nothing(
+    world: JobWorld, *, is_committed: bool
+) -> None:
+    """One that stood still, or that Spark has run twice at once, has old rows."""
+    assert several.can_end(world.tm.session)
+    job = Job(world.place, "t", Shape.of(COLUMNS), b"", "job", rows_per_transaction=1, has_end=True)
+    rows = [batch(row=[b"a"], n=[1]), batch(row=[b"b"], n=[1]), batch(row=[b"c"], n=[1])]
+
+    def stands_still() -> Iterator[pa.RecordBatch]:
+        """Have written the first row when the other attempt, and the job, have ended."""
+        yield rows[0]
+        assert jobs.run(job, rows, 0) == b""
+        if is_committed:
+            jobs.commit(job, [b""])
+        else:
+            jobs.abort(job, [], tasks=1)
+        with world.tm.begin() as tx:
+            for row in (b"a", b"b", b"c"):
+                tx.table("t").put(row, {b"cf:n": INT64.encode(2)})
+        yield from rows[1:]
+
+    with pytest.raises(TransactionClosed, match="attempt at task 0 comes too late"):
+        jobs.run(job, stands_still(), 0)
+    newer = {b"cf:n": INT64.encode(2)}
+    assert world.seen() == {b"a": newer, b"b": newer, b"c": newer}
+
+
+def test_a_transaction_of_a_task_that_was_ended_meanwhile_aborts(
+    world: JobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen that its task is under way, and stands still before its commit."""
+    assert several.can_end(world.tm.session)
+    job = Job(world.place, "t", Shape.of(COLUMNS), b"", "job", rows_per_transaction=1, has_end=True)
+    write = FrameWriter.write
+    calls: list[pa.RecordBatch] = []
+
+    def slow(writer: FrameWriter, rows: pa.RecordBatch) -> None:
+        write(writer, rows)
+        if not calls:
+            calls.append(rows)
+            jobs.commit(job, [b"", b""])
+
+    monkeypatch.setattr(FrameWriter, "write", slow)
+    with pytest.raises(TransactionClosed, match="attempt at task 1 comes too late"):
+        jobs.run(job, [batch(row=[b"a"], n=[1])], 1)
+    assert world.seen() == {}
 
 
 def test_what_depends_on_what_the_transaction_wrote_is_refused(world: JobWorld) -> None:

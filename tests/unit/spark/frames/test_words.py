@@ -79,6 +79,9 @@ def test_words_of_a_read_that_are_wrong_are_named(more: dict[str, str], message:
         ({"idempotency_key": "x", "rows_per_transaction": "5"}, "what one transaction does"),
         ({"idempotency_key": ""}, "a key has 1 to"),
         ({"rows_per_transaction": "many"}, "must be a number, 1 or more"),
+        ({"row_prefix": ""}, "row_prefix='' names every row"),
+        ({"row_start": "", "row_stop": ""}, "row_start='', row_stop='' names every row"),
+        ({"row_start": "b", "row_stop": "a"}, "names no row"),
     ],
 )
 def test_words_of_a_write_that_are_wrong_are_named(more: dict[str, str], message: str) -> None:

@@ -22,7 +22,7 @@ from omidpy.storage.hbase.native.calling.registry import Registry, RpcRegistry, 
 from omidpy.storage.hbase.native.connections import connection as connections_module
 from omidpy.storage.hbase.native.connections.connection import Connection, Waiting
 from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, SERVER, Connections, until
-from omidpy.storage.hbase.native.faults import CallFailed, Fault, Kind, Unanswered
+from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind, Unanswered
 from omidpy.storage.hbase.native.security import tokens
 from omidpy.storage.hbase.native.security.settings import security_of
 from omidpy.storage.hbase.native.security.tokens import Token
@@ -271,9 +271,15 @@ class Calls:
                     )
                     whole = answer.rows[:-1] if answer.is_last_partial else answer.rows
                     found += whole
-                    if not (answer.is_last_partial or answer.is_heartbeat) or not whole:
+                    if not (answer.more and answer.more_in_region):
                         break
-                    part = scan._replace(start=whole[-1][0].row, includes_start=False)
+                    # It ended before its time: because of the bytes, or of how long it took.
+                    if whole:
+                        part = scan._replace(start=whole[-1][0].row, includes_start=False)
+                    elif answer.cursor is not None:
+                        part = scan._replace(start=answer.cursor, includes_start=True)
+                    else:
+                        raise Garbled("a scan of the catalogue brings neither rows nor a reason")
                 return found
             except CallFailed as error:
                 self.correct(region, error)

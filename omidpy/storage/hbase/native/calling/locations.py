@@ -95,9 +95,7 @@ class Locations:
             index -= 1
         if index >= 0:
             found = known.regions[index]
-            if (row and found.start < row and (not found.end or row <= found.end)) or (
-                not row and not found.end
-            ):
+            if _is_right_below(found, row):
                 return found
         lock = self._look_ups.setdefault(table, threading.Lock())
         return within(lock, self._look_up_before, table, row, until_s)
@@ -211,7 +209,8 @@ class Locations:
 
     def _look_up_before(self, table: str, row: bytes, until_s: float) -> Region:
         for region in reversed(self._read_all(table, None, until_s)):
-            if not row or region.start < row:
+            # One that ends before has other rows: between the two is a region that nobody has yet.
+            if _is_right_below(region, row):
                 within(self._lock, self._add, table, (region,))
                 return region
         raise NoRegion(f"the catalogue has no region of table {table!r} below {row!r}")
@@ -266,6 +265,13 @@ class Locations:
 def _in_order(regions: Sequence[Region]) -> _Known:
     ordered = sorted(regions, key=lambda one: one.start)
     return _Known(tuple(one.start for one in ordered), tuple(ordered))
+
+
+def _is_right_below(region: Region, row: bytes) -> bool:
+    """Say whether a region has the rows right below one; empty is the end of the table."""
+    if not row:
+        return not region.end
+    return region.start < row and (not region.end or row <= region.end)
 
 
 def _overlap(one: Region, other: Region) -> bool:

@@ -76,6 +76,17 @@ def test_a_table_is_read_once() -> None:
     assert len(world.scans) == 1
 
 
+@pytest.mark.parametrize("row", [b"", b"z"])
+def test_a_region_that_nobody_has_yet_is_not_passed_over(row: bytes) -> None:
+    """A scan backwards would begin below its rows, and lack them without an error."""
+    world = Catalogue(region(b"", b"c", A), region(b"c", b"m", A))
+    assert world.before(b"m").start == b"c"
+    with pytest.raises(NoRegion, match="has no region of table 't' below"):
+        world.before(row)
+    world.regions.append(region(b"m", b"", B))
+    assert world.before(row).start == b"m"
+
+
 def test_one_looks_up_for_all_who_wait() -> None:
     """A hundred threads that find a region gone are no storm for the catalogue."""
     world = Catalogue(region(b"", b"", A))

@@ -16,8 +16,9 @@ import pytest
 from omidpy.model import KeyRange
 from omidpy.storage.hbase.native import scanning
 from omidpy.storage.hbase.native.cellblock import encode
+from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.scanning import Scanner
-from omidpy.storage.hbase.native.values import Pairing, Selection
+from omidpy.storage.hbase.native.values import Pairing, Scan, Selection
 from tests.machines.fake_hbase import Call, FakeHBase, Reply, client_of, fault
 from tests.machines.hbase_messages import message
 from tests.machines.waiting import wait_for
@@ -254,3 +255,58 @@ def test_the_first_cells_of_such_a_row_end() -> None:
         cells = scanner.first_cells(b"a", 10, 1000)
         assert [cell.row for cell in cells] == [b"a"]
         assert len(fake.calls) < 10
+
+
+class SlowCatalogue:
+    """`hbase:meta` on a server whose answers end early: after a row, or after a while."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.rows = [b"r%d" % number for number in range(6)]
+        self.fake = FakeHBase(self._answer)
+
+    def _answer(self, call: Call) -> Reply:
+        if self.kind == "long" and call.number < 2:
+            body = message(
+                "ScanResponse",
+                more_results=True,
+                more_results_in_region=True,
+                heartbeat_message=True,
+                cursor={"row": self.rows[0]},
+            )
+            return Reply(body.SerializeToString())
+        if self.kind == "nothing":
+            body = message("ScanResponse", more_results=True, more_results_in_region=True)
+            return Reply(body.SerializeToString())
+        if self.kind == "large":
+            asked = message("ScanRequest")
+            asked.ParseFromString(call.body)
+            start, is_included = asked.scan.start_row, asked.scan.include_start_row
+            left = [row for row in self.rows if row > start or (row == start and is_included)]
+            body = message(
+                "ScanResponse", cells_per_result=[1], more_results_in_region=len(left) > 1
+            )
+            return Reply(body.SerializeToString(), encode(left[0], b"f", b"q", 1, b"v"))
+        return rows_after(call, self.rows)
+
+
+@pytest.mark.parametrize("kind", ["large", "long"])
+@pytest.mark.parametrize(("rows", "expected"), [(4, 4), (9, 6)])
+def test_an_answer_of_the_catalogue_that_ends_early_is_gone_on_with(
+    kind: str, rows: int, expected: int
+) -> None:
+    """What it lacks would be taken for regions that are not there."""
+    world = SlowCatalogue(kind)
+    with world.fake as fake, closing(client_of(fake, options="timeout_s=5&retry_s=5")) as client:
+        until_s = time.monotonic() + 5
+        found = client.calls.read_catalogue(Scan(b"", b"", Selection()), rows, until_s=until_s)
+    assert [cells[0].row for cells in found] == world.rows[:expected]
+
+
+def test_an_answer_of_the_catalogue_without_rows_or_a_reason_is_refused() -> None:
+    """It would be asked for again and again."""
+    world = SlowCatalogue("nothing")
+    with world.fake as fake, closing(client_of(fake, options="timeout_s=5&retry_s=5")) as client:
+        until_s = time.monotonic() + 5
+        with pytest.raises(Garbled, match="neither rows nor a reason"):
+            client.calls.read_catalogue(Scan(b"", b"", Selection()), 4, until_s=until_s)
