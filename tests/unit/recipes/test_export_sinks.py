@@ -32,6 +32,7 @@ from omidpy.recipes.export_queue.sinks import (
     WebhookSink,
 )
 from omidpy.recipes.export_queue.sinks.address import sink_at
+from omidpy.recipes.export_queue.sinks.documents import encoded_value
 from omidpy.recipes.export_queue.sinks.sql.statements import Appending
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE as USERS_TABLE
@@ -349,6 +350,47 @@ def test_a_line_says_what_is_no_text_in_hexadecimal(tmp_path: Path) -> None:
     found = json.loads(file.read_text("utf-8"))
     assert (found["queue"], found["key_hex"], found["value_hex"]) == ("q", "ff", "fe")
     assert (found["commit_ts"], found["ordinal"], found["start_ts"]) == (100, 1, 50)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "sqlite", "table"])
+def test_a_recorded_row_comes_to_every_sink(tmp_path: Path, kind: str) -> None:
+    """Its columns are bytes, of which JSON knows nothing: each such entry was set aside."""
+    scene = Scene(codec="msgpack")
+    scene.tm.create_table("out", families=["cf"])
+    with scene.tm.begin() as tx:
+        scene.queue.record(tx, tables=[USERS_TABLE])
+        tx.table(USERS_TABLE).put(b"r", {b"cf:a": b"1", b"cf:\xff": b"2"})
+        tx.table(USERS_TABLE).delete(b"r", [b"cf:gone"])
+    expected = {"cf:a": "31", "cf:gone": None, r"cf:\xff": "32"}
+    where = {"table": "table:out"}.get(kind, f"{kind}:{tmp_path / 'out'}")
+    export_to(sink_at(where), scene)
+    assert scene.queue.lag().dead_letters == 0
+    found: Any
+    match kind:
+        case "jsonl":
+            (file,) = (tmp_path / "out").glob("*.jsonl")
+            found = json.loads(file.read_text("utf-8"))["value"]
+        case "parquet":
+            (file,) = (tmp_path / "out").glob("*.parquet")
+            found = json.loads(parquet.read_table(file)["value"][0].as_py())
+        case "sqlite":
+            with closing(sqlite3.connect(tmp_path / "out")) as connection:
+                ((text,),) = connection.execute("SELECT value FROM entries")
+            found = json.loads(text)
+        case _:
+            with scene.tm.begin(read_only=True) as tx:
+                found = json.loads(tx.table("out").row(b"r")[b"cf:value"])
+    assert found == expected
+
+
+def test_no_two_names_of_a_map_become_one() -> None:
+    """What stood under one of them would be lost without a word."""
+    assert json.loads(encoded_value({b"a": {b"\xff": 1, b"\\xff": [{b"b": 2}]}, "c": 3})) == {
+        "a": {r"\xff": 1, r"\x5cxff": [{"b": 2}]},
+        "c": 3,
+    }
+    with pytest.raises(ValueError, match="two names"):
+        encoded_value({b"a": 1, "a": 2})
 
 
 def test_bytes_are_bytes_in_parquet(tmp_path: Path) -> None:
