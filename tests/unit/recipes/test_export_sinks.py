@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -571,6 +574,99 @@ def test_a_webhook_gets_each_entry_with_a_key_that_never_changes(receiver: Recei
     keys = [headers["Idempotency-Key"] for _, headers, _ in receiver.requests]
     assert keys[:2] == keys[2:]
     assert keys[0] == f"q-{body['start_ts']}-0"
+
+
+class Speaker:
+    """A server that answers each request by what a function sends."""
+
+    def __init__(self, speak: Callable[[socket.socket], None]) -> None:
+        self._speak = speak
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
+        self.served = 0
+        self._threads: list[threading.Thread] = []
+        self._main = threading.Thread(target=self._serve, daemon=True)
+        self._main.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._answer, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while connection.recv(1 << 16):
+                self.served += 1
+                self._speak(connection)
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for thread in (self._main, *self._threads):
+            thread.join()
+
+
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_answer_that_drips_has_its_time_as_a_whole(beginning: bytes) -> None:
+    """Each byte came in time, so that a thread of the exporter waited for as long as they came."""
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(beginning)
+        for _ in range(60):
+            connection.sendall(b"a")
+            time.sleep(0.05)
+        connection.shutdown(socket.SHUT_WR)
+
+    speaker = Speaker(drip)
+    try:
+        with pytest.raises(TimeoutError):
+            WebhookSink(speaker.url, timeout_s=0.5).export(batch((b"k", 1, 100, 0)))
+    finally:
+        speaker.close()
+
+
+def test_of_a_long_answer_no_more_is_read_than_a_page() -> None:
+    """It would be held in memory as a whole; and the next entry is asked of a new connection."""
+    sent = 0
+
+    def flood(connection: socket.socket) -> None:
+        nonlocal sent
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n")
+        for _ in range(99):
+            connection.sendall(bytes(1_000_000))
+            sent += 1
+
+    speaker = Speaker(flood)
+    try:
+        WebhookSink(speaker.url).export(batch((b"k", 1, 100, 0), (b"k", 2, 200, 0)))
+        assert speaker.served == 2
+    finally:
+        speaker.close()
+    assert sent < 99
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://h:port/", "no URL"),
+        ("http://[::1/", "no URL"),
+        ("http://a..b/", "no name of a host"),
+        ("http://user:word@h/", "has a user in it"),
+        ("http://h/a b", "%XX"),
+        ("http://h/ä", "%XX"),
+    ],
+)
+def test_a_url_that_nothing_can_be_sent_to_is_refused_by_name(url: str, said: str) -> None:
+    """Else each entry would fail, or what it says of a user be left out."""
+    with pytest.raises(UsageError, match=said) as told:
+        sink_at(url)
+    assert "word" not in str(told.value)
 
 
 @pytest.mark.parametrize("status", [409, 412])
