@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import socket
@@ -10,7 +9,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -51,6 +50,7 @@ from tests.machines.sink_contract import (
     in_use,
     of_seqs,
 )
+from tests.machines.speaker import Speaker
 
 
 @pytest.fixture(autouse=True)
@@ -574,42 +574,6 @@ def test_a_webhook_gets_each_entry_with_a_key_that_never_changes(receiver: Recei
     keys = [headers["Idempotency-Key"] for _, headers, _ in receiver.requests]
     assert keys[:2] == keys[2:]
     assert keys[0] == f"q-{body['start_ts']}-0"
-
-
-class Speaker:
-    """A server that answers each request by what a function sends."""
-
-    def __init__(self, speak: Callable[[socket.socket], None]) -> None:
-        self._speak = speak
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
-        self.served = 0
-        self._threads: list[threading.Thread] = []
-        self._main = threading.Thread(target=self._serve, daemon=True)
-        self._main.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._answer, args=(connection,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _answer(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            while connection.recv(1 << 16):
-                self.served += 1
-                self._speak(connection)
-
-    def close(self) -> None:
-        """End it."""
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        for thread in (self._main, *self._threads):
-            thread.join()
 
 
 @pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])

@@ -25,16 +25,14 @@ An answer has its time as a whole, however slowly it drips, and no more of it is
 from __future__ import annotations
 
 import http.client
-import io
-import socket
 import ssl
-import time
 from collections.abc import Collection, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from omidpy.base.timing.answers import TimelyAnswer
 from omidpy.base.words.hosts import is_host
 from omidpy.errors import UsageError
 from omidpy.recipes.export_queue.exporter import Deposed, Exporter, Poison, Refused, Retry
@@ -123,7 +121,7 @@ class WebhookSink(Exporter):
             )
         else:
             made = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
-        made.response_class = partial(_Answer, timeout_s=self._timeout_s)
+        made.response_class = partial(TimelyAnswer, timeout_s=self._timeout_s)
         return made  # type: ignore[no-any-return]
 
     def _post(self, connection: http.client.HTTPConnection, batch: Batch, entry: Entry) -> None:
@@ -159,37 +157,6 @@ class WebhookSink(Exporter):
         if answer.status in EVERYBODY:
             raise Refused(what, after=after_s)
         raise Retry(what, after=1.0 if after_s is None else after_s)
-
-
-class _Answer(http.client.HTTPResponse):
-    """An answer that has to come in time as a whole: status, headers, and what is read of it."""
-
-    def __init__(self, sock: socket.socket, *args: Any, timeout_s: float, **options: Any) -> None:
-        raw = sock.makefile("rb", buffering=0)
-        super().__init__(sock, *args, **options)
-        self.fp.close()
-        self.fp = io.BufferedReader(_Timely(sock, raw, time.monotonic() + timeout_s))
-
-
-class _Timely(io.RawIOBase):
-    """What a socket receives until a moment."""
-
-    def __init__(self, sock: socket.socket, raw: io.RawIOBase, until_s: float) -> None:
-        self._sock, self._raw, self._until_s = sock, raw, until_s
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        left_s = self._until_s - time.monotonic()
-        if left_s <= 0:
-            raise TimeoutError("the answer has not come to its end in time")
-        self._sock.settimeout(left_s)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
 
 
 def _parts_of(url: str) -> tuple[bool, str, int | None, str]:
