@@ -174,7 +174,9 @@ def test_one_that_drips_is_a_problem_in_time(monkeypatch: pytest.MonkeyPatch) ->
     assert "timed out" in found.problem or "in time" in found.problem
 
 
-@pytest.mark.parametrize("page", [b'a{le="1", ="x"} 3\n', b"\xff"])
+@pytest.mark.parametrize(
+    "page", [b'a{le="1", ="x"} 3 1 2\n', b'a{le="1", ="\\n"} 3 1 2\n', b"\xff"]
+)
 def test_what_shows_no_metrics_is_a_problem(page: bytes) -> None:
     """Another program listens there."""
 
