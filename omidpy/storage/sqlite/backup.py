@@ -18,7 +18,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -81,9 +81,10 @@ def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -
         ConfigError: `backup` is no store or of a newer format, or `target` exists.
         StorageError: the copy could not be made whole; nothing is left of it.
     """
-    path = Path(backup).resolve()
-    if not path.is_file():
-        raise ConfigError(f"there is no backup {backup}; correct the path")
+    with _looked_at(backup):
+        path = Path(backup).resolve()
+        if not path.is_file():
+            raise ConfigError(f"there is no backup {backup}; correct the path")
     try:
         with contextlib.closing(
             sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
@@ -97,16 +98,17 @@ def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -
 def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | None) -> Copied:
     final = Path(target).absolute()
     partial_path = final.with_name(final.name + PARTIAL)
-    if not final.parent.is_dir():
-        raise ConfigError(f"there is no directory {final.parent} for {target}; make it")
-    for path in (final, partial_path):
-        if path.exists():
-            raise ConfigError(f"{path} exists already; name a new file, or remove it first")
-    for log in left_logs(final):
-        raise ConfigError(
-            f"{log} was left by a file that was there before, and SQLite would take it for the "
-            f"copy's; move it away first, and {final}-shm with it"
-        )
+    with _looked_at(target):
+        if not final.parent.is_dir():
+            raise ConfigError(f"there is no directory {final.parent} for {target}; make it")
+        for path in (final, partial_path):
+            if path.exists():
+                raise ConfigError(f"{path} exists already; name a new file, or remove it first")
+        for log in left_logs(final):
+            raise ConfigError(
+                f"{log} was left by a file that was there before, and SQLite would take it for the "
+                f"copy's; move it away first, and {final}-shm with it"
+            )
     try:
         copied = in_one_view(lambda source: _fill(source, str(partial_path), progress), connection)
         _rename(partial_path, final)
@@ -115,6 +117,15 @@ def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | N
         partial_path.with_name(partial_path.name + "-journal").unlink(missing_ok=True)
     sync_directory(final.parent)
     return copied
+
+
+@contextlib.contextmanager
+def _looked_at(path: str) -> Iterator[None]:
+    """Refuse a path that cannot be looked at: in a folder that is closed, or of a long name."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be looked at: {error}") from error
 
 
 def _rename(old: Path, new: Path) -> None:

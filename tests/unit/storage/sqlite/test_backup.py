@@ -247,6 +247,16 @@ def test_what_cannot_be_backed_up_is_named(tmp_path: Path, source: str, message:
         admin.backup(source.format(tmp_path), tmp_path / "copy.db")
 
 
+def test_a_place_that_cannot_be_looked_at_is_named(tm: TransactionManager, url: str) -> None:
+    """In a folder that this user may not enter, or of a name that is too long."""
+    tm.close()
+    too_long = Path("x" * 300)
+    with pytest.raises(ConfigError, match=r"cannot be looked at.*too long"):
+        admin.backup(url, too_long)
+    with pytest.raises(ConfigError, match=r"cannot be looked at.*too long"):
+        admin.restore(too_long, url)
+
+
 def test_what_is_no_backup_is_not_restored(
     tm: TransactionManager, url: str, tmp_path: Path
 ) -> None:
