@@ -29,7 +29,6 @@ from omidpy.storage.sqlite.file import (
     Database,
     check_format,
     check_schema,
-    make_private,
     read_meta,
     store_id_in,
     sync_directory,
@@ -109,6 +108,7 @@ def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | N
                 f"{log} was left by a file that was there before, and SQLite would take it for the "
                 f"copy's; move it away first, and {final}-shm with it"
             )
+    _claim(partial_path)
     try:
         copied = in_one_view(lambda source: _fill(source, str(partial_path), progress), connection)
         _rename(partial_path, final)
@@ -117,6 +117,23 @@ def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | N
         partial_path.with_name(partial_path.name + "-journal").unlink(missing_ok=True)
     sync_directory(final.parent)
     return copied
+
+
+def _claim(path: Path) -> None:
+    """Make the file that is filled, which no other user can read, unless somebody fills it.
+
+    Two that filled one file would each tell of the other's copy, or of what it left of both.
+
+    Raises:
+        ConfigError: it was made by somebody else since it was looked for.
+    """
+    try:
+        # Closed before SQLite opens it: to close one of its files drops its locks.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError as error:
+        raise ConfigError(f"{path} was made by somebody else meanwhile") from error
+    except OSError:
+        return  # SQLite says the same, and in more words
 
 
 @contextlib.contextmanager
@@ -152,7 +169,6 @@ def _fill(source: sqlite3.Connection, path: str, progress: Progress | None) -> C
         if progress is not None:
             progress(total - remaining, total)
 
-    make_private(Path(path))
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
             target.execute("PRAGMA trusted_schema = OFF")

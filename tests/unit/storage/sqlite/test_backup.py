@@ -203,6 +203,30 @@ def test_nothing_is_ever_overwritten(
     assert not list(tmp_path.glob("*.partial*"))
 
 
+def test_of_two_copies_to_one_place_one_is_made(
+    tm: TransactionManager, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both looked before either began: they filled one file, and one removed it of the other."""
+    tm.close()
+    target = tmp_path / "copy.db"
+    others: list[str] = []
+
+    def claim(path: Path) -> None:
+        if not others:
+            others.append("another")
+            admin.backup(url, target)  # between the look and the beginning
+            path.write_bytes(b"of a third one that is at it")
+        real(path)
+
+    real = sqlite_backup._claim
+    monkeypatch.setattr(sqlite_backup, "_claim", claim)
+    with pytest.raises(ConfigError, match="made by somebody else meanwhile"):
+        admin.backup(url, target)
+    assert (tmp_path / "copy.db.partial").read_bytes() == b"of a third one that is at it"
+    with omidpy.connect(f"sqlite:///{target}") as copy:
+        assert copy.tables() == ["t"]
+
+
 def test_a_copy_that_fails_leaves_nothing(tm: TransactionManager, url: str, tmp_path: Path) -> None:
     """Half a backup must not look like one."""
 
