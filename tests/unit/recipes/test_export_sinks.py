@@ -495,6 +495,75 @@ def test_the_many_entries_of_one_transaction_keep_their_order_in_a_plain_table()
     assert value() == b'"rival"'
 
 
+# -- what cannot be written to ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize(
+    "kind", ["missing", "folder", "text", "other table", "of the other kind", "other marks"]
+)
+def test_a_file_that_is_no_table_of_entries_is_refused_by_name(
+    tmp_path: Path, kind: str, *, append: bool
+) -> None:
+    """It ended in a traceback, or each batch came again and again."""
+    file = tmp_path / "out.db"
+    match kind:
+        case "missing":
+            file = tmp_path / "nowhere" / "out.db"
+        case "folder":
+            file.mkdir()
+        case "text":
+            file.write_text("a letter to a friend\n" * 100)
+        case "of the other kind":
+            other = SqliteSink(file, append=not append)
+            other.open()
+            other.close()
+        case _:
+            with closing(sqlite3.connect(file)) as connection:
+                table = "entries" if kind == "other table" else "omidpy_marks"
+                connection.execute(f"CREATE TABLE {table} (a)")
+    with pytest.raises(ConfigError, match=r"out\.db.*it needs CREATE TABLE"):
+        SqliteSink(file, append=append).open()
+
+
+def test_a_file_that_is_locked_is_no_wrong_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts the exporter again later finds it open."""
+    file = tmp_path / "out.db"
+
+    def connect(*args: Any, **options: Any) -> sqlite3.Connection:
+        return opened(*args, timeout=0.0, **options)
+
+    opened = sqlite3.connect
+    with closing(opened(file, isolation_level=None)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(sqlite3, "connect", connect)
+        with pytest.raises(ExportError, match="locked"):
+            SqliteSink(file).open()
+
+
+def test_what_counts_as_delivered_to_a_file_outlives_a_power_loss(tmp_path: Path) -> None:
+    """A commit is the removal of a journal: FULL does not sync it, and SQLite would roll back."""
+    sink = SqliteSink(tmp_path / "out.db")
+    sink.open()
+    assert sink._connection is not None
+    (extra,) = sink._connection.execute("PRAGMA synchronous").fetchone()
+    sink.close()
+    assert extra == 3
+
+
+@pytest.mark.parametrize("sink", [JsonLinesSink, ParquetSink])
+def test_a_folder_that_cannot_be_made_is_refused_by_name(
+    tmp_path: Path, sink: type[JsonLinesSink | ParquetSink]
+) -> None:
+    """A file has its name, or that of one above it."""
+    (tmp_path / "out").write_text("x")
+    for place in (tmp_path / "out", tmp_path / "out" / "in"):
+        with pytest.raises(ConfigError, match="no folder for files can be made"):
+            sink(place).open()
+
+
 # -- webhook ---------------------------------------------------------------------------------------
 
 
