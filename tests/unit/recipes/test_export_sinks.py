@@ -532,10 +532,11 @@ def test_a_file_that_is_locked_is_no_wrong_one(
     """Whoever starts the exporter again later finds it open."""
     file = tmp_path / "out.db"
 
-    def connect(*args: Any, **options: Any) -> sqlite3.Connection:
+    opened: Any = sqlite3.connect
+
+    def connect(*args: Any, **options: Any) -> Any:
         return opened(*args, timeout=0.0, **options)
 
-    opened = sqlite3.connect
     with closing(opened(file, isolation_level=None)) as holder:
         holder.execute("BEGIN EXCLUSIVE")
         monkeypatch.setattr(sqlite3, "connect", connect)
