@@ -16,7 +16,7 @@ from compactor.report import Report
 from compactor.run.environment import Environment, Executors
 from compactor.run.plan import run
 from compactor.shell.display import details, shown_progress, summary
-from compactor.shell.metrics import JOB, check_target, export, values_of
+from compactor.shell.metrics import JOB, check_file, check_target, export, values_of
 from omidpy.base.telemetry.events import JSON, TEXT, event_line
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, UsageError
@@ -153,11 +153,8 @@ def say_end(report: Report, *, exit_code: int) -> None:
 def check_targets(report_path: str | None, options: Options) -> None:
     """Refuse files that could not be written, before an hour of work."""
     check_target(options.metrics)
-    if report_path is None:
-        return
-    path = Path(report_path)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"--report {report_path}: no such directory, or a directory itself")
+    if report_path is not None:
+        check_file("--report", report_path)
 
 
 def exit_code_of(report: Report, options: Options) -> int:

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, Gauge, push_to_gateway, write_to_textfile
+from prometheus_client import (
+    CollectorRegistry,
+    Gauge,
+    generate_latest,
+    push_to_gateway,
+    write_to_textfile,
+)
 
 from compactor.report import Report
 from omidpy.errors import UsageError
@@ -50,9 +56,22 @@ def check_target(target: str | None) -> None:
         return
     if "://" in target:
         raise UsageError(f"--metrics {target}: give a file, or the http:// URL of a Pushgateway")
+    check_file("--metrics", target)
+
+
+def check_file(option: str, target: str) -> None:
+    """Refuse a file that could not be written.
+
+    Raises:
+        UsageError: naming it.
+    """
     path = Path(target)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"--metrics {target}: no such directory, or a directory itself")
+    try:
+        is_wrong = path.is_dir() or not path.absolute().parent.is_dir()
+    except OSError as error:  # in a folder that this user may not enter, or of a long name
+        raise UsageError(f"{option} {target}: {error}") from error
+    if is_wrong:
+        raise UsageError(f"{option} {target}: no such directory, or a directory itself")
 
 
 def is_gateway(target: str) -> bool:
@@ -89,8 +108,11 @@ def send(target: str, registry: CollectorRegistry, *, job: str) -> None:
             push_to_gateway(target, job=job, registry=registry, timeout=PUSH_TIMEOUT_S)
         except HTTPException as error:
             raise OSError(f"what answers there is no gateway: {error!r}") from error
+    elif (path := Path(target).resolve()).exists() and not path.is_file():
+        # The name of a device, or a pipe, must not become that of a file.
+        path.write_bytes(generate_latest(registry))
     else:
-        write_to_textfile(target, registry)
+        write_to_textfile(str(path), registry)
 
 
 def registry_of(report: Report, *, exit_code: int, now_s: float) -> CollectorRegistry:

@@ -27,7 +27,8 @@ operation is still its own.  Stopped between that look and the call it can do ha
 removes one incarnation or nothing; a late fence aborts some who could have gone on; and an
 incarnation is made once (`facts/makers.py`).  One that comes too late makes none, or on HBase one
 that no client may use; and an operation that ends without a table, or is deleted, sees to it first
-that no executor makes it any more (`give_up_making`).
+that no executor makes it any more (`give_up_making`).  Where that was seen to, and the operation
+goes on all the same, it makes another incarnation.
 
 Each step takes the table's write lock, so that changes of one table follow one another.
 """
@@ -36,7 +37,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from omidpy.base.cells import table_id
@@ -387,6 +388,14 @@ class Make(TableStep):
         if not makers.give_up(which):
             reached("tables.made_and_gone", "F4")
             return Done({"table": self.table, "is_gone_since": True})
+        if taken is None and (found is None or incarnation(found) == which):
+            # Given up by a deleter who died before the record was gone, or by an executor before
+            # its answer was: no table is in the way, and this operation lives.  Of two who come
+            # here one alone has its new incarnation written down, which is before it is made.
+            attributes = {**self.renewal.schema.attributes}
+            attributes[INCARNATION_ATTRIBUTE] = new_incarnation()
+            schema = replace(self.renewal.schema, attributes=attributes)
+            return self.again(renewal=self.renewal._replace(schema=schema))
         if self.renewal.is_first:
             raise taken or _taken(tools, self.table)
         # One that was made since the removal is wanted; it began empty, too.

@@ -52,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(printable(f"error: {error}"), file=sys.stderr)
         is_usage = isinstance(error, UsageError | ConfigError)
         raise SystemExit(EXIT_USAGE if is_usage else EXIT_FAILED) from None
+    except OSError as error:
+        # A file or folder that this user may not touch, a full disk, the output among them.
+        print(printable(f"error: {error}"), file=sys.stderr)
+        raise SystemExit(EXIT_FAILED) from None
 
 
 def _with_verb(words: list[str]) -> list[str]:

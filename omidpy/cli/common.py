@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from omidpy.base.telemetry.events import FORMS
+from omidpy.base.words.hosts import is_host
 from omidpy.base.words.printable import printable
 from omidpy.errors import ConfigError, UsageError
 from omidpy.opening import open_store
@@ -108,13 +109,15 @@ def serve_metrics(address: str) -> None:
         UsageError: the address is no HOST:PORT.
         ConfigError: it cannot be listened on.
     """
-    from prometheus_client import start_http_server  # noqa: PLC0415 - only where it is asked for
+    from omidpy.cli.serving import serve  # noqa: PLC0415 - only where it is asked for
 
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    host, separator, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 2**16
+    if not separator or not is_host(host) or not is_port:
         raise UsageError(f"--metrics {address!r} is no HOST:PORT")
     try:
-        start_http_server(int(port), host)
+        serve(host, int(port))
     except OSError as error:
         raise ConfigError(f"--metrics {address}: {error}") from error
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, TextIO
+from io import FileIO
+from typing import Final
 
 from omidpy.console.people import Person
 from omidpy.console.sources import Sources
@@ -75,7 +76,10 @@ class Journal:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         except OSError as error:
             raise ConfigError(f"--journal {path!r}: {error.strerror}") from error
-        self._file: TextIO = os.fdopen(descriptor, "a", encoding="utf-8")
+        # Nothing is kept for later: a line that was refused must not come with the next one.
+        self._file: FileIO = os.fdopen(descriptor, "ab", buffering=0)
+        self._is_torn = False
+        """Whether the file ends within a line."""
         self._lock = threading.Lock()
         self.entries: deque[Entry] = deque(maxlen=ENTRIES_SHOWN)
 
@@ -86,7 +90,12 @@ class Journal:
             OSError: it cannot be written, so that nothing must be done.
         """
         entry = Entry(secrets.token_hex(6), _now(), person.name, person.by, peer, deed, about)
-        self._write(entry)
+        try:
+            self._write(entry)
+        except OSError:
+            # The line may be there, and be read: then it should not stand alone.
+            self.end(entry, "refused", "the journal could not be written")
+            raise
         self.entries.appendleft(entry)
         return entry
 
@@ -101,8 +110,7 @@ class Journal:
     def _write(self, entry: Entry) -> None:
         line = {**asdict(entry), "time": _now()}
         with self._lock:
-            self._file.write(json.dumps(line) + "\n")
-            self._file.flush()
+            self._append(json.dumps(line).encode() + b"\n")
             os.fsync(self._file.fileno())
         logger.info(
             "%s %s, by %s from %s: %s %s",
@@ -113,6 +121,13 @@ class Journal:
             entry.deed,
             json.dumps(entry.about),
         )
+
+    def _append(self, line: bytes) -> None:
+        """Write a line, behind what is there of one that could not be written whole."""
+        left = b"\n" + line if self._is_torn else line
+        while left:
+            left = left[self._file.write(left) :]
+            self._is_torn = bool(left)
 
     def close(self) -> None:
         """Close the file of deeds; nothing is recorded any more."""

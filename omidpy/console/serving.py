@@ -1,42 +1,31 @@
-"""The console's socket: where it listens, TLS, and whose certificate a client shows."""
+"""The console's socket: where it listens, and TLS."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import socket
 import ssl
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from omidpy.base.telemetry.events import TEXT, log_event
 from omidpy.console.app import Console
+from omidpy.console.crowd import MAX_CONNECTIONS, Crowd, Guarded
 from omidpy.console.deeds import Journal
 from omidpy.console.settings import Settings
 from omidpy.console.sources import Sources
 from omidpy.errors import ConfigError
 from omidpy.oracle.address import address_text
-from omidpy.wire.tls import name_in
 
 log = logging.getLogger(__name__)
 
-MAX_CONNECTIONS: Final = 100
 MAX_HEAD_BYTES: Final = 16 * 1024
 SHUTDOWN_S: Final = 5
-
-
-class _Protocol(H11Protocol):
-    """Tells who is at the other end, by the certificate that was verified."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(transport)
-        name = name_in(transport.get_extra_info("peercert"))
-        self.app_state = {**self.app_state, "peer": name}
 
 
 def serve(settings: Settings, sources: Sources, *, log_format: str = TEXT) -> None:
@@ -83,12 +72,13 @@ def serve(settings: Settings, sources: Sources, *, log_format: str = TEXT) -> No
 def server_of(console: Console, context: ssl.SSLContext | None) -> uvicorn.Server:
     """Return what answers for a console, with TLS if there is a context."""
     options: dict[str, Any] = {}
+    http: Any = partial(Guarded, Crowd())
     if context is not None:
         options["ssl_context_factory"] = lambda *_: context
     return uvicorn.Server(
         uvicorn.Config(
             console.app(),
-            http=_Protocol,
+            http=http,
             ws="none",
             lifespan="off",
             log_config=None,

@@ -9,11 +9,14 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
+from omidpy.base.timing.answers import TimelyAnswer
 from omidpy.errors import ConfigError
 from omidpy.oracle.address import parse_address
 from omidpy.oracle.tls import client_tls, context_of, options_of
@@ -168,6 +171,8 @@ def _get(address: str, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPSConnection(
             host, port, timeout=LOOK_TIMEOUT_S, context=context_of(tls)
         )
+    made: Any = connection
+    made.response_class = partial(TimelyAnswer, timeout_s=LOOK_TIMEOUT_S)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -182,11 +187,15 @@ def _samples(page: bytes) -> dict[str, float]:
     )
 
     found = {}
-    for family in text_string_to_metric_families(page.decode()):
-        for sample in family.samples:
-            bound = sample.labels.get("le")
-            name = sample.name if bound is None else f"{sample.name} {bound}"
-            found[name] = sample.value
+    try:
+        for family in text_string_to_metric_families(page.decode()):
+            for sample in family.samples:
+                bound = sample.labels.get("le")
+                name = sample.name if bound is None else f"{sample.name} {bound}"
+                if math.isfinite(sample.value):
+                    found[name] = sample.value
+    except IndexError as error:  # of the parser's, on what is no such page
+        raise ValueError(f"what answers there shows no metrics: {error}") from error
     return found
 
 

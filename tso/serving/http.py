@@ -257,6 +257,8 @@ class HttpEndpoint:
                 self._log(talk, text)
         except (TimeoutError, OSError):
             pass  # a client that says nothing, or went away, gets nothing
+        except asyncio.CancelledError:
+            pass  # the loop ends; what looks after this task would call that an error of ours
         finally:
             self._places.leave(writer)
             writer.close()

@@ -18,7 +18,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,7 +29,6 @@ from omidpy.storage.sqlite.file import (
     Database,
     check_format,
     check_schema,
-    make_private,
     read_meta,
     store_id_in,
     sync_directory,
@@ -81,9 +80,10 @@ def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -
         ConfigError: `backup` is no store or of a newer format, or `target` exists.
         StorageError: the copy could not be made whole; nothing is left of it.
     """
-    path = Path(backup).resolve()
-    if not path.is_file():
-        raise ConfigError(f"there is no backup {backup}; correct the path")
+    with _looked_at(backup):
+        path = Path(backup).resolve()
+        if not path.is_file():
+            raise ConfigError(f"there is no backup {backup}; correct the path")
     try:
         with contextlib.closing(
             sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
@@ -97,16 +97,18 @@ def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -
 def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | None) -> Copied:
     final = Path(target).absolute()
     partial_path = final.with_name(final.name + PARTIAL)
-    if not final.parent.is_dir():
-        raise ConfigError(f"there is no directory {final.parent} for {target}; make it")
-    for path in (final, partial_path):
-        if path.exists():
-            raise ConfigError(f"{path} exists already; name a new file, or remove it first")
-    for log in left_logs(final):
-        raise ConfigError(
-            f"{log} was left by a file that was there before, and SQLite would take it for the "
-            f"copy's; move it away first, and {final}-shm with it"
-        )
+    with _looked_at(target):
+        if not final.parent.is_dir():
+            raise ConfigError(f"there is no directory {final.parent} for {target}; make it")
+        for path in (final, partial_path):
+            if path.exists():
+                raise ConfigError(f"{path} exists already; name a new file, or remove it first")
+        for log in left_logs(final):
+            raise ConfigError(
+                f"{log} was left by a file that was there before, and SQLite would take it for the "
+                f"copy's; move it away first, and {final}-shm with it"
+            )
+    _claim(partial_path)
     try:
         copied = in_one_view(lambda source: _fill(source, str(partial_path), progress), connection)
         _rename(partial_path, final)
@@ -115,6 +117,32 @@ def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | N
         partial_path.with_name(partial_path.name + "-journal").unlink(missing_ok=True)
     sync_directory(final.parent)
     return copied
+
+
+def _claim(path: Path) -> None:
+    """Make the file that is filled, which no other user can read, unless somebody fills it.
+
+    Two that filled one file would each tell of the other's copy, or of what it left of both.
+
+    Raises:
+        ConfigError: it was made by somebody else since it was looked for.
+    """
+    try:
+        # Closed before SQLite opens it: to close one of its files drops its locks.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError as error:
+        raise ConfigError(f"{path} was made by somebody else meanwhile") from error
+    except OSError:
+        return  # SQLite says the same, and in more words
+
+
+@contextlib.contextmanager
+def _looked_at(path: str) -> Iterator[None]:
+    """Refuse a path that cannot be looked at: in a folder that is closed, or of a long name."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be looked at: {error}") from error
 
 
 def _rename(old: Path, new: Path) -> None:
@@ -141,7 +169,6 @@ def _fill(source: sqlite3.Connection, path: str, progress: Progress | None) -> C
         if progress is not None:
             progress(total - remaining, total)
 
-    make_private(Path(path))
     try:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as target:
             target.execute("PRAGMA trusted_schema = OFF")

@@ -111,7 +111,10 @@ class Database:
 
     def __init__(self, path: str, *, must_exist: bool, lock_timeout_s: float) -> None:
         self.path: Final = os.path.realpath(path)
-        self._check_path(path, must_exist=must_exist)
+        try:
+            self._check_path(path, must_exist=must_exist)
+        except OSError as error:  # a folder that this user may not enter, a name that is too long
+            raise ConfigError(f"the store {path} cannot be looked at: {error}") from error
         self._lock_timeout_s = lock_timeout_s
         self.write_lock: Final = WriteLock(f"{self.path}-lock", timeout_s=lock_timeout_s)
         self._is_closed = False

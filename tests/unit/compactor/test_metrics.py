@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -137,6 +138,27 @@ def test_text_file_is_one_that_prometheus_reads(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["omidpy.prom"]
 
 
+def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+    """`--metrics /dev/stdout` of a user who may do so gave that name to a file, for everybody."""
+    device, behind, path = tmp_path / "device", tmp_path / "behind.prom", tmp_path / "omidpy.prom"
+    device.symlink_to("/dev/null")
+    behind.write_text("")
+    path.symlink_to(behind)
+    for target in (device, path):
+        export(str(target), Report(seconds=2.0), exit_code=0, now_s=NOW_S)
+        assert target.is_symlink()
+    assert device.is_char_device()
+    assert f"{JOB}_duration_seconds 2.0" in behind.read_text()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    thread = Thread(target=lambda: read.append(pipe.read_bytes()))
+    thread.start()
+    export(str(pipe), Report(seconds=3.0), exit_code=0, now_s=NOW_S)
+    thread.join()
+    assert f"{JOB}_duration_seconds 3.0".encode() in read[0]
+
+
 @pytest.fixture
 def gateway() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
     """Return the address of a Pushgateway, and what it was sent."""
@@ -201,7 +223,8 @@ def test_run_is_done_though_something_else_answers(capsys: pytest.CaptureFixture
 
 def test_place_that_cannot_be_is_refused_before_the_run(tmp_path: Path) -> None:
     """A directory, a directory that is not there, another protocol."""
-    for target in (str(tmp_path), str(tmp_path / "gone" / "x"), "ftp://x/y"):
+    too_long = str(tmp_path / ("x" * 300))
+    for target in (str(tmp_path), str(tmp_path / "gone" / "x"), "ftp://x/y", too_long):
         with pytest.raises(UsageError, match=re.escape(target)):
             check_target(target)
     for fine in (None, str(tmp_path / "x"), "http://gw:9091", "https://gw"):

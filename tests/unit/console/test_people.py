@@ -224,6 +224,64 @@ def test_nothing_is_done_that_cannot_be_noted(
     assert world.status("waiting") is Status.SUBMITTED
 
 
+@pytest.mark.parametrize("written", [0, 40])
+def test_what_could_not_be_noted_is_not_noted_later_as_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """It was kept for the next line, and then the journal had a deed that was never begun."""
+    person = people.Person("alice", "token", "secret")
+    path = tmp_path / "journal"
+    journal = Journal(str(path))
+    file = journal._file
+
+    class Full:
+        """Takes so many bytes, and then no more."""
+
+        left = written
+        fileno = staticmethod(file.fileno)
+
+        def write(self, data: bytes) -> int:
+            taken, self.left = data[: self.left], 0
+            if not taken:
+                raise OSError(28, "No space left on device")
+            return file.write(taken)
+
+    monkeypatch.setattr(journal, "_file", Full())
+    with pytest.raises(OSError, match="No space"):
+        journal.begin(person, "::1", "delete", {"id": "refused"})
+    monkeypatch.setattr(journal, "_file", file)
+    journal.end(journal.begin(person, "::1", "cancel", {"id": "x"}), "done", "it was")
+    journal.close()
+    lines = path.read_text().splitlines()
+    whole = [json.loads(line) for line in lines[bool(written) :]]
+    assert [(one["deed"], one["state"]) for one in whole] == [
+        ("cancel", "asked"),
+        ("cancel", "done"),
+    ]
+    assert len(journal.entries) == 1
+
+
+def test_what_a_full_disk_refused_does_not_come_with_the_next_line(tmp_path: Path) -> None:
+    """A buffer would keep it for then."""
+    person = people.Person("alice", "token", "secret")
+    path = tmp_path / "journal"
+    journal = Journal(str(path))
+    descriptor = journal._file.fileno()
+    disk, full = os.dup(descriptor), os.open("/dev/full", os.O_WRONLY)
+    try:
+        os.dup2(full, descriptor)
+        with pytest.raises(OSError, match="No space"):
+            journal.begin(person, "::1", "delete", {"id": "refused"})
+        os.dup2(disk, descriptor)
+    finally:
+        os.close(disk)
+        os.close(full)
+    journal.begin(person, "::1", "cancel", {"id": "x"})
+    journal.close()
+    (line,) = path.read_text().splitlines()
+    assert json.loads(line)["deed"] == "cancel"
+
+
 def test_a_deed_that_takes_long_is_noted_when_it_ends(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

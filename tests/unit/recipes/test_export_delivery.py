@@ -17,7 +17,15 @@ from omidpy.errors import (
     StorageUnavailable,
     UsageError,
 )
-from omidpy.recipes.export_queue import Batch, Entry, Exporter, ExportQueue, Poison, Retry
+from omidpy.recipes.export_queue import (
+    Batch,
+    Entry,
+    Exporter,
+    ExportQueue,
+    Poison,
+    Refused,
+    Retry,
+)
 from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery import runner as runner_module
 from omidpy.recipes.export_queue.delivery.patience import Patience
@@ -441,7 +449,7 @@ def test_pauses_double_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     patience = Patience(2, draw=lambda: 1.0)
     pauses = []
     for _ in range(12):
-        patience.unreachable()
+        patience.unreachable(1)
         pauses.append(patience.pause_s())
     assert pauses[:3] == [0.2, 0.4, 0.8]
     assert pauses[-1] == 30.0
@@ -452,6 +460,37 @@ def test_pauses_double_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert patience.max_entries is None
     assert not patience.failed(1)
     assert patience.failed(1)
+
+
+@pytest.mark.parametrize("error", [Retry, Refused, OSError])
+def test_a_receiver_that_takes_so_many_and_then_no_more_gets_all(
+    scene: Scene, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that answers 429 in the middle of a batch; it would have its beginning for ever."""
+    monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
+    scene.add(*range(100))
+    given: list[int] = []
+
+    def limited(batch: Batch) -> None:
+        given.extend(entry.value for entry in batch[:10])
+        if len(batch) > 10:
+            raise error("no more of them now")
+
+    scene.sink.on_batch = limited
+    assert scene.export() == list(range(100))
+    assert max(map(given.count, given)) < 8, "some come again, and none for ever"
+    assert scene.queue.lag().dead_letters == 0
+
+
+def test_smaller_batches_set_no_entry_aside_unasked() -> None:
+    """A batch of those alone that have failed alone would be set aside without another one."""
+    patience = Patience()
+    patience.unreachable(4, suspect_count=2)
+    assert patience.max_entries == 4
+    patience.unreachable(1, suspect_count=2)
+    assert patience.max_entries == 4
+    assert not patience.refused(2, suspect_count=2)
+    assert patience.max_entries == 3
 
 
 # -- keeping and replay ----------------------------------------------------------------------------

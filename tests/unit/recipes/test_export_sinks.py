@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -32,6 +34,7 @@ from omidpy.recipes.export_queue.sinks import (
     WebhookSink,
 )
 from omidpy.recipes.export_queue.sinks.address import sink_at
+from omidpy.recipes.export_queue.sinks.documents import encoded_value
 from omidpy.recipes.export_queue.sinks.sql.statements import Appending
 from omidpy.storage.memory import MemoryStore
 from tests.machines.clients import TABLE as USERS_TABLE
@@ -47,6 +50,7 @@ from tests.machines.sink_contract import (
     in_use,
     of_seqs,
 )
+from tests.machines.speaker import Speaker
 
 
 @pytest.fixture(autouse=True)
@@ -351,6 +355,47 @@ def test_a_line_says_what_is_no_text_in_hexadecimal(tmp_path: Path) -> None:
     assert (found["commit_ts"], found["ordinal"], found["start_ts"]) == (100, 1, 50)
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "sqlite", "table"])
+def test_a_recorded_row_comes_to_every_sink(tmp_path: Path, kind: str) -> None:
+    """Its columns are bytes, of which JSON knows nothing: each such entry was set aside."""
+    scene = Scene(codec="msgpack")
+    scene.tm.create_table("out", families=["cf"])
+    with scene.tm.begin() as tx:
+        scene.queue.record(tx, tables=[USERS_TABLE])
+        tx.table(USERS_TABLE).put(b"r", {b"cf:a": b"1", b"cf:\xff": b"2"})
+        tx.table(USERS_TABLE).delete(b"r", [b"cf:gone"])
+    expected = {"cf:a": "31", "cf:gone": None, r"cf:\xff": "32"}
+    where = {"table": "table:out"}.get(kind, f"{kind}:{tmp_path / 'out'}")
+    export_to(sink_at(where), scene)
+    assert scene.queue.lag().dead_letters == 0
+    found: Any
+    match kind:
+        case "jsonl":
+            (file,) = (tmp_path / "out").glob("*.jsonl")
+            found = json.loads(file.read_text("utf-8"))["value"]
+        case "parquet":
+            (file,) = (tmp_path / "out").glob("*.parquet")
+            found = json.loads(parquet.read_table(file)["value"][0].as_py())
+        case "sqlite":
+            with closing(sqlite3.connect(tmp_path / "out")) as connection:
+                ((text,),) = connection.execute("SELECT value FROM entries")
+            found = json.loads(text)
+        case _:
+            with scene.tm.begin(read_only=True) as tx:
+                found = json.loads(tx.table("out").row(b"r")[b"cf:value"])
+    assert found == expected
+
+
+def test_no_two_names_of_a_map_become_one() -> None:
+    """What stood under one of them would be lost without a word."""
+    assert json.loads(encoded_value({b"a": {b"\xff": 1, b"\\xff": [{b"b": 2}]}, "c": 3})) == {
+        "a": {r"\xff": 1, r"\x5cxff": [{"b": 2}]},
+        "c": 3,
+    }
+    with pytest.raises(ValueError, match="two names"):
+        encoded_value({b"a": 1, "a": 2})
+
+
 def test_bytes_are_bytes_in_parquet(tmp_path: Path) -> None:
     """Headers, and what is known of the batch, go with them."""
     sink = ParquetSink(tmp_path / "out")
@@ -450,6 +495,76 @@ def test_the_many_entries_of_one_transaction_keep_their_order_in_a_plain_table()
     assert value() == b'"rival"'
 
 
+# -- what cannot be written to ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize(
+    "kind", ["missing", "folder", "text", "other table", "of the other kind", "other marks"]
+)
+def test_a_file_that_is_no_table_of_entries_is_refused_by_name(
+    tmp_path: Path, kind: str, *, append: bool
+) -> None:
+    """It ended in a traceback, or each batch came again and again."""
+    file = tmp_path / "out.db"
+    match kind:
+        case "missing":
+            file = tmp_path / "nowhere" / "out.db"
+        case "folder":
+            file.mkdir()
+        case "text":
+            file.write_text("a letter to a friend\n" * 100)
+        case "of the other kind":
+            other = SqliteSink(file, append=not append)
+            other.open()
+            other.close()
+        case _:
+            with closing(sqlite3.connect(file)) as connection:
+                table = "entries" if kind == "other table" else "omidpy_marks"
+                connection.execute(f"CREATE TABLE {table} (a)")
+    with pytest.raises(ConfigError, match=r"out\.db.*it needs CREATE TABLE"):
+        SqliteSink(file, append=append).open()
+
+
+def test_a_file_that_is_locked_is_no_wrong_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever starts the exporter again later finds it open."""
+    file = tmp_path / "out.db"
+
+    opened: Any = sqlite3.connect
+
+    def connect(*args: Any, **options: Any) -> Any:
+        return opened(*args, timeout=0.0, **options)
+
+    with closing(opened(file, isolation_level=None)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(sqlite3, "connect", connect)
+        with pytest.raises(ExportError, match="locked"):
+            SqliteSink(file).open()
+
+
+def test_what_counts_as_delivered_to_a_file_outlives_a_power_loss(tmp_path: Path) -> None:
+    """A commit is the removal of a journal: FULL does not sync it, and SQLite would roll back."""
+    sink = SqliteSink(tmp_path / "out.db")
+    sink.open()
+    assert sink._connection is not None
+    (extra,) = sink._connection.execute("PRAGMA synchronous").fetchone()
+    sink.close()
+    assert extra == 3
+
+
+@pytest.mark.parametrize("sink", [JsonLinesSink, ParquetSink])
+def test_a_folder_that_cannot_be_made_is_refused_by_name(
+    tmp_path: Path, sink: type[JsonLinesSink | ParquetSink]
+) -> None:
+    """A file has its name, or that of one above it."""
+    (tmp_path / "out").write_text("x")
+    for place in (tmp_path / "out", tmp_path / "out" / "in"):
+        with pytest.raises(ConfigError, match="no folder for files can be made"):
+            sink(place).open()
+
+
 # -- webhook ---------------------------------------------------------------------------------------
 
 
@@ -529,6 +644,63 @@ def test_a_webhook_gets_each_entry_with_a_key_that_never_changes(receiver: Recei
     keys = [headers["Idempotency-Key"] for _, headers, _ in receiver.requests]
     assert keys[:2] == keys[2:]
     assert keys[0] == f"q-{body['start_ts']}-0"
+
+
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_answer_that_drips_has_its_time_as_a_whole(beginning: bytes) -> None:
+    """Each byte came in time, so that a thread of the exporter waited for as long as they came."""
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(beginning)
+        for _ in range(60):
+            connection.sendall(b"a")
+            time.sleep(0.05)
+        connection.shutdown(socket.SHUT_WR)
+
+    speaker = Speaker(drip)
+    try:
+        with pytest.raises(TimeoutError):
+            WebhookSink(speaker.url, timeout_s=0.5).export(batch((b"k", 1, 100, 0)))
+    finally:
+        speaker.close()
+
+
+def test_of_a_long_answer_no_more_is_read_than_a_page() -> None:
+    """It would be held in memory as a whole; and the next entry is asked of a new connection."""
+    sent = 0
+
+    def flood(connection: socket.socket) -> None:
+        nonlocal sent
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n")
+        for _ in range(99):
+            connection.sendall(bytes(1_000_000))
+            sent += 1
+
+    speaker = Speaker(flood)
+    try:
+        WebhookSink(speaker.url).export(batch((b"k", 1, 100, 0), (b"k", 2, 200, 0)))
+        assert speaker.served == 2
+    finally:
+        speaker.close()
+    assert sent < 99
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://h:port/", "no URL"),
+        ("http://[::1/", "no URL"),
+        ("http://a..b/", "no name of a host"),
+        ("http://user:word@h/", "has a user in it"),
+        ("http://h/a b", "%XX"),
+        ("http://h/ä", "%XX"),
+    ],
+)
+def test_a_url_that_nothing_can_be_sent_to_is_refused_by_name(url: str, said: str) -> None:
+    """Else each entry would fail, or what it says of a user be left out."""
+    with pytest.raises(UsageError, match=said) as told:
+        sink_at(url)
+    assert "word" not in str(told.value)
 
 
 @pytest.mark.parametrize("status", [409, 412])

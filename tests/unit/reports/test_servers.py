@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from omidpy.errors import ConfigError
 from omidpy.reports.servers import UNTOLD, Look, figures, look_at, parts_of, quantile, who_began
+from tests.machines.speaker import Speaker
 from tso.serving.http import HttpEndpoint, PrometheusMetrics
 
 WORLD = 1_800_000_000_000_000_000
@@ -149,3 +152,51 @@ def test_what_is_no_address_is_refused(address: str) -> None:
     """Before anything is watched."""
     with pytest.raises(ConfigError, match="--metrics"):
         parts_of(address)
+
+
+def test_one_that_drips_is_a_problem_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte came in time, so that `omidpy status` and a page of the console never came."""
+    monkeypatch.setattr("omidpy.reports.servers.LOOK_TIMEOUT_S", 0.3)
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+        for _ in range(50):
+            connection.sendall(b"a")
+            time.sleep(0.05)
+        connection.sendall(b"\r\nContent-Length: 0\r\n\r\n")
+
+    speaker = Speaker(drip)
+    try:
+        found = look_at(speaker.address)
+    finally:
+        speaker.close()
+    assert not found.answers
+    assert "timed out" in found.problem or "in time" in found.problem
+
+
+@pytest.mark.parametrize(
+    "page", [b'a{le="1", ="x"} 3 1 2\n', b'a{le="1", ="\\n"} 3 1 2\n', b"\xff"]
+)
+def test_what_shows_no_metrics_is_a_problem(page: bytes) -> None:
+    """Another program listens there."""
+
+    def speak(connection: socket.socket) -> None:
+        connection.sendall(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(page)
+        )
+        connection.sendall(page)
+        connection.shutdown(socket.SHUT_WR)
+
+    speaker = Speaker(speak)
+    try:
+        assert not look_at(speaker.address).answers
+    finally:
+        speaker.close()
+
+
+def test_a_number_that_is_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the figures of it would be an error."""
+    page = b"tso_commits_total NaN\ntso_connections +Inf\ntso_queue_length 3\n"
+    monkeypatch.setattr("omidpy.reports.servers._get", lambda _, path: (404, page))
+    found = figures(look_at("h:1"))
+    assert (found["commits"], found["connections"], found["queue_length"]) == (0, 0, 3)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
@@ -236,3 +237,27 @@ def test_what_is_no_short_request_is_not_waited_for(
         await _leave(endpoint, [writer])
 
     asyncio.run(main())
+
+
+def test_an_oracle_that_ends_makes_no_error_of_those_who_have_said_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Behind its last line there was a traceback for each of them, which rings an alarm."""
+    told: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: told.append(about))
+        endpoint = HttpEndpoint(PrometheusMetrics(), lambda: True)
+        _, port = await endpoint.start("127.0.0.1", 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await _ask(port, "/healthz")  # behind that one, which has its task by now
+        endpoint.close()
+        for one in asyncio.all_tasks() - {asyncio.current_task()}:
+            one.cancel()  # as `asyncio.run` does
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        writer.close()
+
+    asyncio.run(main())
+    assert told == []
+    assert caplog.records == []

@@ -81,12 +81,12 @@ class Failures:
         log.warning("queue %s: %d entries come again: %r", self._queue_id, len(good), error)
         match blame(error):
             case Blame.NOBODY:
-                patience.unreachable()
+                patience.unreachable(len(good), suspect_count=len(memory.poison))
                 if isinstance(error, Retry):
                     return Paused(max(0.0, error.after_s))
                 return Paused(patience.pause_s())
             case Blame.SETTINGS:
-                if patience.refused():
+                if patience.refused(len(good), suspect_count=len(memory.poison)):
                     raise ExportError(self._refuses(error)) from error
                 if isinstance(error, Refused) and error.has_pause:
                     return Paused(max(0.0, error.after_s))

@@ -3,7 +3,9 @@
 A batch that failed is tried again in halves, so that the entries before the one at fault leave.  An
 entry that has failed `max_attempts` times alone is poison, unless the receiver takes nothing at all
 (`verdicts.py`).  What says that it cannot be reached (`Retry`, an `OSError`) blames no entry,
-however often it comes; what says that it refuses every request ends the exporter in the end.
+however often it comes; what says that it refuses every request ends the exporter in the end.  Both
+have smaller batches follow as well: a receiver that takes so many entries a minute, or for so long,
+and then says so, would be given the same beginning of one large batch for ever.
 """
 
 from __future__ import annotations
@@ -53,16 +55,28 @@ class Patience:
         self.attempts = self._failures = 0
         return True
 
-    def unreachable(self) -> None:
-        """Note a failure that is no entry's fault."""
+    def unreachable(self, entry_count: int, *, suspect_count: int = 0) -> None:
+        """Note a failure of a batch that is no entry's fault.
+
+        Args:
+            entry_count: How many entries were handed over.
+            suspect_count: How many that have failed alone stood beside them, and were not.
+        """
         self._failures += 1
         self._refusals = 0
+        self._halve(entry_count, suspect_count)
 
-    def refused(self) -> bool:
-        """Note a failure that is that of the settings; say whether to wait no longer."""
+    def refused(self, entry_count: int, *, suspect_count: int = 0) -> bool:
+        """Note a failure that is that of the settings, as `unreachable`; say whether to end."""
         self._failures += 1
         self._refusals += 1
+        self._halve(entry_count, suspect_count)
         return self._refusals >= MOST_REFUSALS
+
+    def _halve(self, entry_count: int, suspect_count: int) -> None:
+        if entry_count > 1:
+            # Never fewer than the suspects and one: alone they would be set aside unasked.
+            self.max_entries = suspect_count + entry_count // 2
 
     def ask_beside(self, suspect_count: int) -> None:
         """Let the next batch hold an entry beside those that have failed alone."""

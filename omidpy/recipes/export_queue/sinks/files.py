@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Final
 
 import mmh3
 
+from omidpy.errors import ConfigError
 from omidpy.recipes.export_queue.exporter import Batch, Entry, ExactExporter
 from omidpy.recipes.export_queue.sinks.documents import line
 from omidpy.recipes.export_queue.sinks.file_marks import FolderMarks
@@ -59,8 +60,15 @@ class FileSink(ExactExporter):
         self._keeps_marks = True
 
     def open(self) -> None:
-        """Make the folder, if it is not there."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        """Make the folder, if it is not there.
+
+        Raises:
+            ConfigError: it cannot be made.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"no folder for files can be made: {error}") from error
 
     @property
     def needs_marks(self) -> bool:

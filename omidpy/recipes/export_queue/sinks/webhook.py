@@ -18,6 +18,8 @@ is the same exporter all the same, it comes again, and ends if nothing else is a
 A receiver may answer so of what it has already.  Who knows that of his says so with `taken`: these
 answers count as 2xx.  Then it must not answer them while it still works on an earlier request of
 the same key, as some drafts have it, but 425, 429 or 503.
+
+An answer has its time as a whole, however slowly it drips, and no more of it is read than a page.
 """
 
 from __future__ import annotations
@@ -25,10 +27,13 @@ from __future__ import annotations
 import http.client
 import ssl
 from collections.abc import Collection, Mapping
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from omidpy.base.timing.answers import TimelyAnswer
+from omidpy.base.words.hosts import is_host
 from omidpy.errors import UsageError
 from omidpy.recipes.export_queue.exporter import Deposed, Exporter, Poison, Refused, Retry
 from omidpy.recipes.export_queue.sinks.documents import line
@@ -57,6 +62,9 @@ EVERYBODY: Final = frozenset(
 )
 """What is answered to any request, whatever the entry is."""
 SHOWN_BYTES: Final = 200
+READ_BYTES: Final = 1 << 16
+"""So much of an answer is read, so that the next request can follow; what is longer ends the
+connection."""
 LONGEST_PAUSE_S: Final = 3600.0
 """A receiver may not send an exporter to sleep for ever."""
 
@@ -86,12 +94,7 @@ class WebhookSink(Exporter):
         """
         if strangers := sorted(set(taken) - OLDER):
             raise UsageError(f"taken={strangers[0]!r} is none of the answers 409 and 412")
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"the URL of a webhook is http:// or https://, not {url!r}")
-        self._host, self._port = parts.hostname, parts.port
-        self._is_secure = parts.scheme == "https"
-        self._path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._is_secure, self._host, self._port, self._path = _parts_of(url)
         self._headers = dict(headers or {})
         self._timeout_s = timeout_s
         self._taken = frozenset(taken)
@@ -108,14 +111,18 @@ class WebhookSink(Exporter):
             connection.close()
 
     def _connection(self) -> http.client.HTTPConnection:
+        made: Any
         if self._is_secure:
-            return http.client.HTTPSConnection(
+            made = http.client.HTTPSConnection(
                 self._host,
                 self._port,
                 timeout=self._timeout_s,
                 context=ssl.create_default_context(),
             )
-        return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        else:
+            made = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        made.response_class = partial(TimelyAnswer, timeout_s=self._timeout_s)
+        return made  # type: ignore[no-any-return]
 
     def _post(self, connection: http.client.HTTPConnection, batch: Batch, entry: Entry) -> None:
         commit_ts, ordinal = entry.seq
@@ -126,9 +133,13 @@ class WebhookSink(Exporter):
             "X-Omidpy-Fence": str(batch.fence),
             **self._headers,
         }
+        if connection.sock is not None:
+            connection.sock.settimeout(self._timeout_s)  # the last answer has used some of it
         connection.request("POST", self._path, body=line(batch, entry), headers=headers)
         answer = connection.getresponse()
-        said = answer.read()[:SHOWN_BYTES]
+        said = answer.read(READ_BYTES)[:SHOWN_BYTES]
+        if not answer.isclosed():
+            connection.close()  # there is more of it; the next request opens another one
         is_delivered = HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES
         if is_delivered or answer.status in self._taken:
             return
@@ -146,3 +157,29 @@ class WebhookSink(Exporter):
         if answer.status in EVERYBODY:
             raise Refused(what, after=after_s)
         raise Retry(what, after=1.0 if after_s is None else after_s)
+
+
+def _parts_of(url: str) -> tuple[bool, str, int | None, str]:
+    """Return whether a URL is secure, its host, its port, and what is asked for there.
+
+    Raises:
+        UsageError: it is no URL of a webhook.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise UsageError(f"{url!r} is no URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise UsageError(f"the URL of a webhook is http:// or https://, not {url!r}")
+    if not is_host(host):
+        raise UsageError(f"{url!r}: {host!r} is no name of a host")
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(
+            f"the URL of a webhook at {host!r} has a user in it, who would not be sent; give "
+            'headers={"Authorization": ...}'
+        )
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if any(not "!" <= letter <= "~" for letter in path):
+        raise UsageError(f"{url!r}: what is no ASCII, and blanks, are written as %XX in {path!r}")
+    return parts.scheme == "https", host, port, path

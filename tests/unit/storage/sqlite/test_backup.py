@@ -203,6 +203,30 @@ def test_nothing_is_ever_overwritten(
     assert not list(tmp_path.glob("*.partial*"))
 
 
+def test_of_two_copies_to_one_place_one_is_made(
+    tm: TransactionManager, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both looked before either began: they filled one file, and one removed it of the other."""
+    tm.close()
+    target = tmp_path / "copy.db"
+    others: list[str] = []
+
+    def claim(path: Path) -> None:
+        if not others:
+            others.append("another")
+            admin.backup(url, target)  # between the look and the beginning
+            path.write_bytes(b"of a third one that is at it")
+        real(path)
+
+    real = sqlite_backup._claim
+    monkeypatch.setattr(sqlite_backup, "_claim", claim)
+    with pytest.raises(ConfigError, match="made by somebody else meanwhile"):
+        admin.backup(url, target)
+    assert (tmp_path / "copy.db.partial").read_bytes() == b"of a third one that is at it"
+    with omidpy.connect(f"sqlite:///{target}") as copy:
+        assert copy.tables() == ["t"]
+
+
 def test_a_copy_that_fails_leaves_nothing(tm: TransactionManager, url: str, tmp_path: Path) -> None:
     """Half a backup must not look like one."""
 
@@ -245,6 +269,16 @@ def test_what_cannot_be_backed_up_is_named(tmp_path: Path, source: str, message:
     """Only a store in one file has this kind of backup."""
     with pytest.raises(ConfigError, match=message):
         admin.backup(source.format(tmp_path), tmp_path / "copy.db")
+
+
+def test_a_place_that_cannot_be_looked_at_is_named(tm: TransactionManager, url: str) -> None:
+    """In a folder that this user may not enter, or of a name that is too long."""
+    tm.close()
+    too_long = Path("x" * 300)
+    with pytest.raises(ConfigError, match=r"cannot be looked at.*too long"):
+        admin.backup(url, too_long)
+    with pytest.raises(ConfigError, match=r"cannot be looked at.*too long"):
+        admin.restore(too_long, url)
 
 
 def test_what_is_no_backup_is_not_restored(

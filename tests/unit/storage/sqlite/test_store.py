@@ -65,6 +65,22 @@ def test_a_directory_is_no_store(tmp_path: Path) -> None:
         SqliteStore(tmp_path)
 
 
+@pytest.mark.parametrize("must_exist", [False, True])
+def test_a_path_that_cannot_be_looked_at_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, must_exist: bool
+) -> None:
+    """In a folder that this user may not enter, or of a name that is too long."""
+    with pytest.raises(ConfigError, match=r"cannot be looked at.*too long"):
+        SqliteStore(tmp_path / ("x" * 300), must_exist=must_exist)
+
+    def refuse(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(ConfigError, match=r"cannot be looked at.*Permission denied"):
+        SqliteStore(tmp_path / "store.db", must_exist=must_exist)
+
+
 def test_a_store_that_must_exist_is_not_made(path: Path) -> None:
     """A reader with a wrong path must not leave an empty store behind."""
     with pytest.raises(ConfigError, match="there is no store"):

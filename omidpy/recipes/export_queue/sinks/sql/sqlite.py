@@ -14,9 +14,10 @@ import os
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from omidpy.base.within import within
+from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
 from omidpy.recipes.export_queue.sinks.sql.marks import Marks
 from omidpy.recipes.export_queue.sinks.sql.statements import (
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from omidpy.recipes.export_queue.marks import Mark, Share
 
 T = TypeVar("T")
+
+_LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 class SqliteSink(ExactExporter):
@@ -57,20 +60,48 @@ class SqliteSink(ExactExporter):
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._appends = append
+        self._make = made_of(table, key="BLOB", value="value", number="INTEGER", appends=append)
         self._upsert = upsert(table, "?")
         self._appending = Appending(table, "?")
         self._marks = Marks(table, "?")
 
     def open(self) -> None:
-        """Open the file, and make the table."""
-        connection = sqlite3.connect(self._file, check_same_thread=False, isolation_level=None)
-        # What a batch was returned from is removed from the queue, so that it must be on the disk.
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(
-            made_of(self._table, key="BLOB", value="value", number="INTEGER", appends=self._appends)
-        )
+        """Open the file, make the table if it is not there, and see that entries could be written.
+
+        Raises:
+            ConfigError: it is no file of SQLite's, or cannot be opened, or has another table.
+            ExportError: it is locked.
+        """
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = sqlite3.connect(self._file, check_same_thread=False, isolation_level=None)
+            self._prepare(connection)
+            self._connection, connection = connection, None
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+            kind = ExportError if code in _LOCKED else ConfigError
+            raise kind(f"{self._file}: {error}; it needs {self._make}") from error
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        # What a batch was returned from is removed from the queue, so that it must be on the disk:
+        # a commit ends with the removal of a journal, which FULL leaves to the next power loss.
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute(self._make)
         connection.execute(self._marks.make)
-        self._connection = connection
+        # SQLite judges whether the table has these columns, and the unique key.
+        statement = self._appending.insert if self._appends else self._upsert
+        connection.execute(f"EXPLAIN {statement}", (b"", None, 0, b"", 0))
+        if self._appends:
+            connection.execute(f"EXPLAIN {self._appending.look}", (0, b"", 0, b""))
+        for marking, values in (
+            (self._marks.take, ("", 0, "")),
+            (self._marks.read, ("",)),
+            (self._marks.keep, ("", "", 0)),
+        ):
+            connection.execute(f"EXPLAIN {marking}", values)
 
     @property
     def needs_marks(self) -> bool:

@@ -1,0 +1,117 @@
+"""Who may hold a connection to the console, and for how long?
+
+A connection at which nothing is asked has few places: who comes later takes that of the one that
+has been silent for longest, at the address that has the most of them.  One that is asked has a time
+for that, answer included, and an address has so many of these.  So no host keeps the others out by
+connections at which it says nothing, reads nothing, or never comes to an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Hashable
+from typing import Any, Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from omidpy.wire.tls import name_in
+
+MAX_CONNECTIONS: Final = 100
+"""What is asked beyond them is answered with 503."""
+MAX_SILENT_COUNT: Final = 32
+MAX_AT_WORK_OF_ONE: Final = 40
+LIFE_S: Final = 60.0
+"""How long a request may take, from the beginning of the wait for it until its answer has left."""
+
+
+class Crowd:
+    """The connections of one console, each in the loop that serves it."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        from tso.serving.admission import Places  # noqa: PLC0415 - application
+        from tso.serving.conversation import share_of_address  # noqa: PLC0415 - the same
+
+        # The places are told how many they have, and give an eighth of them to the silent.
+        self._silent: Places[Guarded] = Places(8 * MAX_SILENT_COUNT)
+        self._share_of: Callable[[str], Hashable] = share_of_address
+        self._at_work: dict[Guarded, Hashable] = {}
+        self._counts: Counter[Hashable] = Counter()
+
+    def falls_silent(self, one: Guarded) -> None:
+        """Note that nothing is asked at a connection; another one may have to go for it."""
+        self.leave(one)
+        dropped = self._silent.come(one, self._share(one))
+        if dropped is not None:
+            dropped.transport.abort()
+
+    def asks(self, one: Guarded) -> None:
+        """Note that a connection is asked; it goes if its address has too many of these."""
+        if one in self._at_work:
+            return
+        share = self._share(one)
+        self._silent.leave(one)
+        if self._counts[share] >= MAX_AT_WORK_OF_ONE:
+            one.transport.abort()
+            return
+        self._at_work[one] = share
+        self._counts[share] += 1
+
+    def leave(self, one: Guarded) -> None:
+        """Forget a connection, if it is known."""
+        self._silent.leave(one)
+        if one in self._at_work:
+            share = self._at_work.pop(one)
+            self._counts[share] -= 1
+            if not self._counts[share]:
+                del self._counts[share]
+
+    def _share(self, one: Guarded) -> Hashable:
+        return self._share_of("?" if one.client is None else one.client[0])
+
+
+class Guarded(H11Protocol):
+    """A connection that has its place and its time, and tells who is at the other end."""
+
+    def __init__(self, crowd: Crowd, **options: Any) -> None:
+        """Begin before there is a connection; `options` are uvicorn's."""
+        super().__init__(**options)
+        self._crowd = crowd
+        self._end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Begin, with the name in the certificate that was verified."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "peer": name_in(transport.get_extra_info("peercert"))}
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what a client sends."""
+        super().data_received(data)
+        self._note()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request; another may have come already."""
+        self._wait()
+        super().on_response_complete()
+        self._note()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        if self._end is not None:
+            self._end.cancel()
+        self._crowd.leave(self)
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        self._end = self.loop.call_later(LIFE_S, self.transport.abort)
+        if not self.transport.is_closing():
+            self._crowd.falls_silent(self)
+
+    def _note(self) -> None:
+        is_asked = self.cycle is not None and not self.cycle.response_complete
+        if is_asked and not self.transport.is_closing():
+            self._crowd.asks(self)
