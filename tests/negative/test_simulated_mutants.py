@@ -33,6 +33,7 @@ from tests.machines.simulator.rolling_mutants import ROLLING_MUTANTS
 from tests.machines.simulator.sharing_mutants import SHARING_MUTANTS
 from tests.machines.simulator.simulation import Mutant, simulate
 from tests.machines.simulator.stranger_mutants import STRANGER_MUTANTS
+from tests.machines.simulator.znode_mutants import ZNODE_MUTANTS
 
 NIGHTLY_WINDOWS = 25
 
@@ -45,7 +46,7 @@ def test_no_two_mutants_have_one_name() -> None:
         *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, DISK_MUTANTS),
         *(COMMITTER_MUTANTS, BUCKET_MUTANTS),
         *(HEAVY_MUTANTS, SHARING_MUTANTS, RETRY_MUTANTS, STRANGER_MUTANTS),
-        *(FOLLOW_MUTANTS, ROLLING_MUTANTS, JUGGLE_MUTANTS),
+        *(FOLLOW_MUTANTS, ROLLING_MUTANTS, JUGGLE_MUTANTS, ZNODE_MUTANTS),
     )
     assert len(ALL_MUTANTS) == sum(map(len, by_actor))
 

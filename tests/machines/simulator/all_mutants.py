@@ -30,6 +30,7 @@ from tests.machines.simulator.rolling_mutants import ROLLING_MUTANTS
 from tests.machines.simulator.sharing_mutants import SHARING_MUTANTS
 from tests.machines.simulator.simulation import Mutant
 from tests.machines.simulator.stranger_mutants import STRANGER_MUTANTS
+from tests.machines.simulator.znode_mutants import ZNODE_MUTANTS
 
 ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **MUTANTS,
@@ -48,6 +49,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **FOLLOW_MUTANTS,
     **ROLLING_MUTANTS,
     **JUGGLE_MUTANTS,
+    **ZNODE_MUTANTS,
 }
 
 BY_NIGHT: Final = frozenset(
@@ -142,6 +144,7 @@ BY_NIGHT: Final = frozenset(
         "cancelled, and run all the same",
         "opened for nobody",
         "write kept that timed out",
+        "operation's znode written over",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""

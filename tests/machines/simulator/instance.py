@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from omidpy.base.telemetry.metrics import NO_METRICS
@@ -23,12 +23,14 @@ from tests.machines.simulator.watch import Wiretap
 from tests.machines.simulator.world import Process, Program, World
 from tso.cli import STANDBY_LOOK_S, STOP_S
 from tso.core.settings import Settings
-from tso.durable.lease import Lease
+from tso.durable.lease import AnyLease
 from tso.instance import begin
 from tso.serving.connection import Connection
 from tso.serving.server import MAX_CONNECTION_COUNT, BrokenInvariant, OracleServer
 
 if TYPE_CHECKING:
+    from omidpy.oracle.zookeeper import ZooKeeperAddress
+    from tests.machines.simulator.ensemble import Ensemble
     from tests.machines.simulator.simulation import Parts
 
 PORT: Final = 24758
@@ -131,6 +133,10 @@ class Surroundings:
     """How many clients it has room for."""
     slice_s: float = 0.0
     """How long a slice takes of what is done in slices."""
+    ensemble: Ensemble | None = None
+    """Where oracles hold their lease besides; None: there is no ZooKeeper."""
+    znode_leases: Mapping[str, ZooKeeperAddress] = field(default_factory=dict)
+    """By the name of an oracle's host: as what address it is told where."""
 
 
 class Instance:
@@ -155,9 +161,19 @@ class Instance:
     def _run(self) -> None:
         around, process = self._around, self.process
         store = around.store.of(process)
-        lease = around.parts.lease(
+        own = around.parts.lease(
             store, holder=self.name, clock=process.clock, period_s=around.lease_period_s
         )
+        lease: AnyLease = own
+        address = around.znode_leases.get(process.name)
+        if around.ensemble is not None and address is not None:
+            lease = around.parts.znode_lease(
+                own,
+                around.ensemble.client(address.timeout_s),
+                address,
+                holder_address=f"{process.name}:{PORT}",
+                clock=process.clock,
+            )
         try:
             create_system_tables(store)
             self._acquire(lease)
@@ -177,7 +193,7 @@ class Instance:
             self.process.crash()
             self._on_end()
 
-    def _acquire(self, lease: Lease) -> None:
+    def _acquire(self, lease: AnyLease) -> None:
         while True:
             try:
                 if lease.try_acquire() is None:
@@ -186,7 +202,7 @@ class Instance:
                 pass
             self._program.sleep(STANDBY_LOOK_S)
 
-    def _serve(self, store: Any, lease: Lease) -> None:
+    def _serve(self, store: Any, lease: AnyLease) -> None:
         around, clock = self._around, self.process.clock
         persistence = around.parts.persistence(store, lease, reader=Inline())
         begun = begin(

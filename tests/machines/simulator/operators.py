@@ -27,8 +27,10 @@ from omidpy.errors import (
 )
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.operation import FateId, Operation
-from omidpy.fate.store import Patience, brief
+from omidpy.fate.store import FateStore, Patience, brief
+from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.manager import TransactionManager
+from tests.machines.simulator.ensemble import HOSTS
 from tests.machines.simulator.exporters import Never
 from tests.machines.simulator.store import SimStore
 from tests.machines.simulator.world import Process, World
@@ -128,24 +130,21 @@ class Records:
         return f"x{next(self._numbers)}"
 
 
-class NotingFateStore(TableFateStore):
+class _Noting(FateStore):
     """Remembers which operation was to be kept last, though nobody heard whether it is.
 
     And who had which in hand.
     """
 
     asked: FateId | None = None
-
-    def __init__(self, store: Any, world: World, deed: str) -> None:
-        super().__init__(store)
-        self._world = world
-        self._deed = deed
+    _world: World
+    _deed: str
 
     def insert(self, operation: Operation) -> bool:
         """Remember it; see `FateStore`."""
         self.asked = operation.id
         self._world.handled(self._deed, operation.id)
-        return super().insert(operation)
+        return super().insert(operation)  # type: ignore[safe-super]  # behind it is a whole one
 
     def write(self, old: Operation, new: Operation, patience: Patience = brief) -> Operation:
         """Remember who has ended it; see `FateStore`."""
@@ -153,6 +152,22 @@ class NotingFateStore(TableFateStore):
         if written.is_finished:
             self._world.handled(self._deed, written.id)
         return written
+
+
+class NotingFateStore(_Noting, TableFateStore):
+    """Keeps operations in a table."""
+
+    def __init__(self, store: Any, world: World, deed: str) -> None:
+        self._world, self._deed = world, deed
+        super().__init__(store)
+
+
+class NotingZooKeeperStore(_Noting, ZooKeeperFateStore):
+    """Keeps operations in ZooKeeper."""
+
+    def __init__(self, timeout_s: float, world: World, deed: str) -> None:
+        self._world, self._deed = world, deed
+        super().__init__(HOSTS, timeout_s=timeout_s)
 
 
 class Operator:
@@ -166,6 +181,8 @@ class Operator:
         lease_s: float,
         make: Callable[[], TransactionManager],
         haste: Haste,
+        *,
+        is_in_zookeeper: bool = False,
     ) -> None:
         self._world = world
         self._process = process
@@ -173,6 +190,8 @@ class Operator:
         self._lease_s = lease_s
         self._make = make
         self._haste = haste
+        self._is_in_zookeeper = is_in_zookeeper
+        """Where operations are kept."""
         self._lost: list[str] = []
 
     def work(self, dice: random.Random, until_s: float) -> None:
@@ -241,7 +260,12 @@ class Operator:
                 self._world.program.sleep(LOOK_S)
 
     def _fate(self, tm: TransactionManager) -> Fate:
-        operations = NotingFateStore(tm.store, self._world, "changes of tables of {} ended by {}")
+        operations: FateStore
+        deed = "changes of tables of {} ended by {}"
+        if self._is_in_zookeeper:
+            operations = NotingZooKeeperStore(self._lease_s, self._world, deed)
+        else:
+            operations = NotingFateStore(tm.store, self._world, deed)
         tools = TableTools(tm.store, tm.oracle, Locks(operations))
         pools = {",".join(admin.TABLE_KINDS): 1}
         fate = Fate(tools, operations, pools, lease_s=self._lease_s, clock=self._process.clock)
@@ -272,7 +296,7 @@ class Operator:
             ledger.end(deed, was_done=False, told=type(error).__name__)  # nothing was submitted
             return
         operations = fate.store
-        assert isinstance(operations, NotingFateStore), "it was given that one"
+        assert isinstance(operations, _Noting), "it was given one of these"
         operations.asked = None
         try:
             handle = fate.submit(change.kind, change.step, key=change.key)

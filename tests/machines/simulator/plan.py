@@ -236,9 +236,19 @@ class Focus(NamedTuple):
     juggle_post_commits: tuple[tuple[str, ...], ...] = (("async", "sync", "none"),)
     juggler_stalls: tuple[Stall, ...] = (Stall(), Stall(0.01, 6.0))
 
+    # Of ZooKeeper.
+    ensemble_shares: tuple[float, ...] = (0.3,)
+    """How many worlds have one."""
+    znode_leases: tuple[tuple[str, ...], ...] = (ORACLES, ORACLES, ORACLES[:1], ())
+    """Oracles that hold their lease there, too."""
+    znode_operations: tuple[bool, ...] = (False, True)
+    omids_oracles: tuple[bool, ...] = (False, True)
+    session_timeouts_s: tuple[float, ...] = (3.0, 10.0)
+
 
 USUAL: Final = Focus()
 NO_GUESTS: Final[dict[str, Any]] = {
+    "ensemble_shares": (0.0,),
     "sharers": (0,),
     "retriers": (0,),
     "strangers": (0,),
@@ -422,6 +432,9 @@ class Others(NamedTuple):
     jugglers: int
     juggle_habits: JuggleHabits
 
+    ensemble: EnsembleHabits | None = None
+    """None: there is no ZooKeeper."""
+
     def names(self) -> tuple[str, ...]:
         """Return their processes."""
         return (
@@ -439,6 +452,19 @@ class Others(NamedTuple):
             *FOLLOWERS[: self.followers],
             *JUGGLERS[: self.jugglers],
         )
+
+
+class EnsembleHabits(NamedTuple):
+    """What is kept in ZooKeeper."""
+
+    oracles: tuple[str, ...]
+    """Those that hold their lease there, too."""
+    has_operations: bool
+    """Whether operators keep theirs there."""
+    has_omids: bool
+    """Whether an oracle of Omid's stands by."""
+    timeout_s: float
+    """Of the sessions of oracles."""
 
 
 class Choices(NamedTuple):
@@ -666,6 +692,21 @@ class _Drawing:
             ),
             jugglers=self._one("jugglers", focus.jugglers),
             juggle_habits=self._juggle_habits(),
+            ensemble=self._ensemble(),
+        )
+
+    def _ensemble(self) -> EnsembleHabits | None:
+        focus = self._focus
+        share = self._one("share of ensembles", focus.ensemble_shares)
+        if self._dice("ensemble").random() >= share:
+            return None
+        oracles = self._one("leases in znodes", focus.znode_leases)
+        return EnsembleHabits(
+            oracles,
+            self._one("operations in znodes", focus.znode_operations),
+            # One that holds no lease there does not know that Omid's does.
+            oracles == ORACLES and self._one("oracles of Omid's", focus.omids_oracles),
+            self._one("timeout of sessions", focus.session_timeouts_s),
         )
 
     def _juggle_habits(self) -> JuggleHabits:

@@ -34,10 +34,12 @@ from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.leadership import lease_address
 from omidpy.facts.writers import read_writer_key
+from omidpy.fate.zookeeper import store as fate_znodes
 from omidpy.manager import TransactionManager
 from omidpy.model import Aborted, CellId, Committed, TableCells, TableId, Timestamp, base
 from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict
 from omidpy.oracle.tcp import TcpOracle
+from omidpy.oracle.zookeeper import ZooKeeperAddress
 from omidpy.reading.resolution import TableCell
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.testing.clients import Client, Workload, check, run, take_last_looks
@@ -58,6 +60,7 @@ from tests.machines.simulator.compactors import (
     without_threads,
 )
 from tests.machines.simulator.crowds import CROWDS, Crowd, CrowdedCells
+from tests.machines.simulator.ensemble import ENSEMBLE, HOSTS, Ensemble, OmidsOracle
 from tests.machines.simulator.exporters import (
     BUCKETS,
     EXPORTERS,
@@ -114,6 +117,7 @@ from tso.core.machine import Machine
 from tso.durable import persist
 from tso.durable.lease import Lease
 from tso.durable.persist import StorePersistence
+from tso.durable.zk_lease import ZooKeeperLease
 from tso.serving import turns
 
 PATIENCE_S: Final = 120.0
@@ -160,6 +164,7 @@ class Parts:
     machine: Callable[..., Machine[Any]] = Machine
     persistence: Callable[..., StorePersistence] = StorePersistence
     lease: Callable[..., Lease] = Lease
+    znode_lease: Callable[..., ZooKeeperLease] = ZooKeeperLease
     oracle: Callable[..., TcpOracle] = TcpOracle
     manager: Callable[..., TransactionManager] = TransactionManager
     outcomes: Callable[..., OutcomeFinder] = OutcomeFinder
@@ -344,6 +349,13 @@ class Simulation:
         self._store.page_rows = self._plan.choices.page_rows
         self._store.disk.is_watched = any(one.kind == "power" for one in self._plan.faults)
         heavy = self._plan.choices.heavy
+        znodes = self._others.ensemble
+        self._ensemble = Ensemble(self.world, self._weather, self._store) if znodes else None
+        self._znode_address = ZooKeeperAddress(
+            HOSTS,
+            timeout_s=znodes.timeout_s if znodes else 10.0,
+            period_s=self._plan.oracle_lease_s,
+        )
         self._around = Surroundings(
             self.world,
             self._network,
@@ -353,6 +365,8 @@ class Simulation:
             parts,
             self._others.strange_habits.connection_count if self._others.strangers else None,
             heavy.slice_s if heavy else 0.0,
+            self._ensemble,
+            dict.fromkeys(znodes.oracles if znodes else (), self._znode_address),
         )
         self.objects = SharedObjects(
             self.world, self._weather, is_strict=self._others.commit_habits.is_strict
@@ -446,6 +460,8 @@ class Simulation:
             patches += ShareHabits.patches(self._others.share_habits, Patch)
         if self._others.jugglers:
             patches += self._juggled.patches(Patch)
+        if self._ensemble is not None:
+            patches.append(Patch(fate_znodes, "ZooKeeperSession", self._ensemble.session))
         habits = self._others.commit_habits
         patches.append(Patch(heads, "KEPT", habits.kept))
         patches.append(Patch(heads, "MOST", 2 * habits.kept))
@@ -477,6 +493,8 @@ class Simulation:
                 self._start_other(name, began_s + busy_s)
             for fault in self._plan.faults:
                 self.world.at(fault.at_s, None, partial(self._strike, fault))
+            if self._ensemble is not None:
+                self._let_omids_stand_by(self._ensemble, began_s + busy_s)
             self.world.run(lambda: False, until_s=began_s + busy_s)
             self._mend()
             self._let(self._are_clients_done, "a client never ends")
@@ -531,6 +549,13 @@ class Simulation:
             tuple(self.world.story or ()),
             tuple((name, number) for name, count in self._done.items() for number in range(count)),
         )
+
+    def _let_omids_stand_by(self, ensemble: Ensemble, until_s: float) -> None:
+        znodes = self._others.ensemble
+        if znodes is not None and znodes.has_omids:
+            omids, dice = OmidsOracle(ensemble, self._znode_address), self.world.dice("Omid's")
+            self._watch.has_another_leader = lambda: omids.has_lease
+            omids.stand_by(until_s, lambda: dice.uniform(1.0, 8.0))
 
     def _let(self, is_over: Callable[[], bool], complaint: str) -> None:
         if not self.world.run(is_over, until_s=self.world.now_s + PATIENCE_S):
@@ -720,6 +745,7 @@ class Simulation:
             self._others.lease_s,
             lambda: self._client(process).tm,
             self._others.haste,
+            is_in_zookeeper=bool(self._others.ensemble and self._others.ensemble.has_operations),
         )
 
     def _committing(self, process: Process) -> Committing:
@@ -843,6 +869,7 @@ class Simulation:
             or plan.habits.late_message_share
             or any(stall.share for stall in plan.stalls.values())
             or any(one.kind != "crash" or one.target in ORACLES for one in plan.faults)
+            or (plan.others.ensemble is not None and plan.others.ensemble.has_omids)
         )
         if self._others.strangers and not is_disturbed:
             self._watch.found("flood: nothing is wrong, and a client is not served")
@@ -916,9 +943,7 @@ class Simulation:
             case "half close":
                 self._instances[fault.target].half_close(is_deaf=bool(fault.amount))
             case "cut":
-                self._weather.cut(fault.target, fault.other, fault.seconds)
-                if fault.amount:
-                    self._weather.cut(fault.other, fault.target, fault.seconds)
+                self._cut(fault)
             case "slow":
                 self._weather.slowness = fault.amount
                 self.world.at(fault.seconds, None, self._end_slowness)
@@ -929,6 +954,20 @@ class Simulation:
                 self.world.at(fault.seconds, None, self._empty_disk)
             case _:
                 self._clocks[fault.target].ahead_ms += round(fault.amount)
+
+    def _cut(self, fault: Fault) -> None:
+        """Cut two ends off; where one is the store, it may be ZooKeeper as well, or instead."""
+        ways = [(fault.target, fault.other)]
+        if fault.amount:
+            ways.append((fault.other, fault.target))
+        places: tuple[str, ...] = (STORE,)
+        if self._ensemble is not None:
+            choices = ((STORE,), (ENSEMBLE,), (STORE, ENSEMBLE))
+            places = self.world.dice("what is cut off", str(fault)).choice(choices)
+        for place in places if STORE in ways[0] else ("",):
+            for way in ways:
+                source, end = (place if one == STORE else one for one in way)
+                self._weather.cut(source, end, fault.seconds)
 
     def _process(self, name: str) -> Process:
         return self._instances[name].process if name in ORACLES else self._workers[name]

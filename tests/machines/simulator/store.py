@@ -212,6 +212,16 @@ class SharedStore:
         """Return what a caller hears of a sync that failed."""
         return StorageUnavailable(f"a sync failed, for {writer.name}")
 
+    def perhaps_stand_still(self, process: Process, name: str, program: Program) -> None:
+        """Let a process stop before a call, as its stalls have it."""
+        stall, dice = self.stalls.get(process.name), process.dice("stalls")
+        if stall is not None and stall.is_before(name) and dice.random() < stall.share:
+            self.world.counts["stalls before a call"] += 1
+            seconds = dice.uniform(0.1, 1.0) * stall.longest_s
+            self.world.note(f"{process.name} stands still for {seconds:.1f} s before {name}")
+            process.paused_until_s = max(process.paused_until_s, self.world.now_s + seconds)
+            program.sleep(0)
+
     def lose_power(self) -> None:
         """Lose what is on no disk."""
         rows, commits = self.disk.lose_power(self.world.dice("disks"))
@@ -291,7 +301,7 @@ class SimStore:
         shared, process = self._shared, self._process
         world, weather, chances = shared.world, shared.weather, shared.chances
         program = world.program
-        self._perhaps_stand_still(name, program)
+        shared.perhaps_stand_still(process, name, program)
         world.note(f"{process.name} {name}")
         world.counts["store calls"] += 1
         if weather.held_up_s(process.name, STORE):
@@ -358,16 +368,6 @@ class SimStore:
         if isinstance(result, Exception):
             raise result
         return result
-
-    def _perhaps_stand_still(self, name: str, program: Program) -> None:
-        shared, process = self._shared, self._process
-        stall, dice = shared.stalls.get(process.name), process.dice("stalls")
-        if stall is not None and stall.is_before(name) and dice.random() < stall.share:
-            shared.world.counts["stalls before a call"] += 1
-            seconds = dice.uniform(0.1, 1.0) * stall.longest_s
-            shared.world.note(f"{process.name} stands still for {seconds:.1f} s before {name}")
-            process.paused_until_s = max(process.paused_until_s, shared.world.now_s + seconds)
-            program.sleep(0)
 
     def _torn(self, work: Callable[[], object]) -> Callable[[], Any]:
         def fail() -> None:

@@ -79,6 +79,8 @@ class Watch:
         self.findings: list[str] = []
         self.is_on_disk: Callable[[int], bool] = lambda _: True
         """Whether the commit of a transaction would outlive a loss of power."""
+        self.has_another_leader: Callable[[], bool] = lambda: False
+        """Whether an oracle that is none of ours has the lease in ZooKeeper."""
         self.newest_ts = 0
         """The highest timestamp that was sent."""
         self.begun_by_others: deque[int] = deque(maxlen=32)
@@ -319,6 +321,8 @@ class Wiretap:
                         )
                 case _:
                     continue
+            if watch.has_another_leader():
+                watch.found(f"I8: {self._instance} answers while Omid's oracle has the lease")
             watch.world.counts["answers"] += 1
             watch.world.note(f"{self._instance} says {response}")
 
