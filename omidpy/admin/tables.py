@@ -202,8 +202,9 @@ def drop_table(tm: TransactionManager, name: str) -> None:
 def truncate_table(tm: TransactionManager, name: str) -> None:
     """Replace a transactional table by an empty one of the same families, options and regions.
 
-    Running transactions that wrote it abort.  For a moment there is no such table.  Snapshots of
-    moments before see it empty, too: what goes is history as well.
+    Running transactions that wrote it abort.  For a moment there is no such table.  What goes is
+    history as well: a snapshot of a moment before is refused (`SnapshotTooOld`), or sees the table
+    empty if it is less than a second old.
 
     Raises:
         NoSuchTable: there is none.

@@ -120,7 +120,7 @@ def truncate(
 ) -> None:
     """Replace a transactional table by an empty one of the same families, options and regions.
 
-    Transactions that are running and wrote it abort, and snapshots of earlier moments see it empty.
+    Transactions that are running and wrote it abort, and snapshots of earlier moments are refused.
     """
     _change(
         name,
