@@ -48,7 +48,9 @@ FACT_WRITES: Final = frozenset(
 OPERATION_WRITES: Final = frozenset({"insert", "swap", "delete", "remove", "change", "make"})
 """Of the stores of operations, and of their sessions with ZooKeeper."""
 ORACLE_WRITES: Final = frozenset({"fence", "invalidate"})
-WRITES: Final = STORE_WRITES | FACT_WRITES | OPERATION_WRITES | ORACLE_WRITES
+SESSION_WRITES: Final = frozenset({"make_table"})
+"""Of what a client has of a store."""
+WRITES: Final = STORE_WRITES | FACT_WRITES | OPERATION_WRITES | ORACLE_WRITES | SESSION_WRITES
 NO_RECEIVERS: Final = frozenset({"msgspec.structs", "structs", "dataclasses"})
 """Modules that have functions of such names."""
 
