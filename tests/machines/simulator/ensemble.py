@@ -8,7 +8,7 @@ knows.  It is told with the next call, which fails, and begins another session b
 A call takes time and may get lost on either way, as one to the store; one that got no answer may be
 carried out later, as long as its session lasts.
 
-    I8  nothing is answered by an oracle of ours while one of Omid's has the lease
+    I8  nothing is answered by an oracle of ours that was asked since one of Omid's has the lease
 
 Lacks watches, which may get lost anyway, and servers that lag behind the others: what the product
 reads, it reads behind a sync.
@@ -306,6 +306,12 @@ class OmidsOracle:
         self._path = address.lease_path
         self._period_s = address.period_s
         self.has_lease = False
+        self._since_s = 0.0
+
+    @property
+    def leads_since_s(self) -> float | None:
+        """Since when it has the lease; None: it has not."""
+        return self._since_s if self.has_lease else None
 
     def stand_by(self, until_s: float, kept_s: Callable[[], float]) -> None:
         """Look four times a period, until it is late; `kept_s` says how long it keeps the lease."""
@@ -327,6 +333,7 @@ class OmidsOracle:
             elif world.now_s - seen_s > self._period_s:
                 node.data, node.version = b"omid:54758", node.version + 1
                 self.has_lease, gone_s = True, world.now_s + kept_s()
+                self._since_s = world.now_s
                 world.counts["leases of Omid's"] += 1
                 world.note("an oracle of Omid's has the lease")
             world.at(self._period_s / 4, None, look)

@@ -554,7 +554,7 @@ class Simulation:
         znodes = self._others.ensemble
         if znodes is not None and znodes.has_omids:
             omids, dice = OmidsOracle(ensemble, self._znode_address), self.world.dice("Omid's")
-            self._watch.has_another_leader = lambda: omids.has_lease
+            self._watch.another_leads_since_s = lambda: omids.leads_since_s
             omids.stand_by(until_s, lambda: dice.uniform(1.0, 8.0))
 
     def _let(self, is_over: Callable[[], bool], complaint: str) -> None:

@@ -79,8 +79,8 @@ class Watch:
         self.findings: list[str] = []
         self.is_on_disk: Callable[[int], bool] = lambda _: True
         """Whether the commit of a transaction would outlive a loss of power."""
-        self.has_another_leader: Callable[[], bool] = lambda: False
-        """Whether an oracle that is none of ours has the lease in ZooKeeper."""
+        self.another_leads_since_s: Callable[[], float | None] = lambda: None
+        """Since when an oracle that is none of ours has the lease in ZooKeeper; None: none has."""
         self.newest_ts = 0
         """The highest timestamp that was sent."""
         self.begun_by_others: deque[int] = deque(maxlen=32)
@@ -276,6 +276,8 @@ class Wiretap:
         self._newest_at_begin: deque[int] = deque()
         self._copies: Counter[int] = Counter()
         """Commits that were asked for again by who did not say so, and not answered yet."""
+        self._begin_asked_s: deque[float] = deque()
+        self._commit_asked_s: dict[int, float] = {}
 
     def asked(self, data: bytes) -> None:
         """Read what reaches the oracle."""
@@ -285,8 +287,10 @@ class Wiretap:
             request = decode_request(payload)
             if isinstance(request, CommitRequest):
                 self._copies[request.start_ts] += self._watch.asked(request)
+                self._commit_asked_s[request.start_ts] = self._watch.world.now_s
             elif isinstance(request, TimestampRequest):
                 self._newest_at_begin.append(self._watch.newest_ts)
+                self._begin_asked_s.append(self._watch.world.now_s)
 
     def answered(self, data: bytes) -> None:
         """Read what the oracle sends."""
@@ -296,6 +300,8 @@ class Wiretap:
             match response:
                 case TimestampResponse():
                     newest_before = self._newest_at_begin.popleft() if not self._is_strange else 0
+                    if not self._is_strange:
+                        self._check_leader(self._begin_asked_s.popleft())
                     if self._is_heard_of:
                         watch.begun_by_others.append(response.start_ts)
                     watch.begun(self._instance, response.start_ts, newest_before=newest_before)
@@ -303,6 +309,7 @@ class Wiretap:
                     # He is refused what is not his, and for its owner that says nothing.
                     watch.world.counts["strangers refused"] += 1
                 case CommitResponse():
+                    self._check_leader(self._commit_asked_s.get(response.start_ts, 0.0))
                     is_copy = self._copies[response.start_ts] > 0
                     self._copies[response.start_ts] -= is_copy
                     watch.told(
@@ -321,10 +328,17 @@ class Wiretap:
                         )
                 case _:
                     continue
-            if watch.has_another_leader():
-                watch.found(f"I8: {self._instance} answers while Omid's oracle has the lease")
             watch.world.counts["answers"] += 1
             watch.world.note(f"{self._instance} says {response}")
+
+    def _check_leader(self, asked_s: float) -> None:
+        """Let nothing be answered that was asked since another has the lease (I8).
+
+        What was asked before, and decided before, may be told later: who asked cannot know more.
+        """
+        since_s = self._watch.another_leads_since_s()
+        if since_s is not None and asked_s > since_s:
+            self._watch.found(f"I8: {self._instance} answers while Omid's oracle has the lease")
 
 
 def entries(store: MemoryStore, starts: Sequence[int]) -> dict[Timestamp, CommitEntry]:
