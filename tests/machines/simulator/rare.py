@@ -9,7 +9,7 @@ from tests.machines.simulator.bucket_mutants import FAILING, POISONED
 from tests.machines.simulator.committer_mutants import STALLING
 from tests.machines.simulator.compaction_mutants import COMPACTING
 from tests.machines.simulator.mutants import STALLED
-from tests.machines.simulator.plan import Focus
+from tests.machines.simulator.plan import ALONE, Focus
 from tests.machines.simulator.store import Stall
 
 MOST_SEEDS: Final = 400
@@ -73,6 +73,13 @@ SEEKING: Final[Mapping[str, Focus]] = {
         keeper_pauses_s=(0.1,),
         keeper_stalls=(Stall(0.05, 4.0),),
         poison_shares=(0.4,),
+    ),
+    "oracle.place_of_a_greedy_share": ALONE._replace(
+        strangers=(2,),
+        strange_pauses_s=(0.3,),
+        strange_deeds=(("lines",),),
+        strange_lines=(80,),
+        connection_counts=(128,),
     ),
 }
 """By mark."""
