@@ -38,8 +38,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         from tso.serving.admission import Places  # noqa: PLC0415 - application
         from tso.serving.conversation import share_of_address  # noqa: PLC0415 - the same
 
-        # An eighth of its places is for those of whom nothing is known, as here of all.
-        self._places: Places[socket.socket] = Places(8 * MAX_CONNECTIONS)
+        self._places: Places[socket.socket] = Places.of_silent(MAX_CONNECTIONS)
         self._share_of: Callable[[str], Hashable] = share_of_address
         self._came_s: dict[socket.socket, float] = {}
         self._lock = threading.Lock()

@@ -33,8 +33,7 @@ class Crowd:
         from tso.serving.admission import Places  # noqa: PLC0415 - application
         from tso.serving.conversation import share_of_address  # noqa: PLC0415 - the same
 
-        # The places are told how many they have, and give an eighth of them to the silent.
-        self._silent: Places[Guarded] = Places(8 * MAX_SILENT_COUNT)
+        self._silent: Places[Guarded] = Places.of_silent(MAX_SILENT_COUNT)
         self._share_of: Callable[[str], Hashable] = share_of_address
         self._at_work: dict[Guarded, Hashable] = {}
         self._counts: Counter[Hashable] = Counter()

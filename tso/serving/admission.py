@@ -18,14 +18,16 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Self, TypeVar
 
 from omidpy.base.reach import reached
 
 C = TypeVar("C", bound=Hashable)
 
 MAX_SILENT_COUNT: Final = 512
-"""Connections without a handshake; no more than an eighth of all."""
+"""Connections without a handshake; no more than one of `SILENT_PART`."""
+
+SILENT_PART: Final = 8
 
 GREED: Final = 4
 """A share has at most so many times as many places as are free; where none is free, as another one
@@ -54,9 +56,14 @@ class Places(Generic[C]):
         self._open_counts: Counter[Hashable] = Counter()
         self._known: set[Hashable] = set()
 
+    @classmethod
+    def of_silent(cls, count: int) -> Self:
+        """Have so many places for connections that never shake hands, as all are here."""
+        return cls(SILENT_PART * count)
+
     @property
     def _silent_count(self) -> int:
-        return min(MAX_SILENT_COUNT, self.count // 8)
+        return min(MAX_SILENT_COUNT, self.count // SILENT_PART)
 
     def come(self, connection: C, address: Hashable) -> C | None:
         """Take in a connection that has not shaken hands; return the one that must go, if any.

@@ -221,7 +221,7 @@ class HttpEndpoint:
         self._is_ready = is_ready or is_healthy
         self._company = company
         self._tls = tls
-        self._places: Places[asyncio.StreamWriter] = Places(8 * MAX_SILENT_COUNT)
+        self._places: Places[asyncio.StreamWriter] = Places.of_silent(MAX_SILENT_COUNT)
         self._handshakes = asyncio.Lock()
         self._page_count = 0
         self._server: asyncio.Server | None = None
