@@ -22,9 +22,6 @@ COMPATIBLE: Final = ("0.90", "0.92", "0.94", "0.96", "0.98")
 TRANSPORTS: Final = ("buffered", "framed")
 PROTOCOLS: Final = ("binary", "compact")
 
-_DEFAULT_NAMESPACE: Final = "default:"
-"""A second name of the tables without a namespace."""
-
 
 class Connection(PlainSession, DirectConnection):
     """HBase, as happybase's users know it.  Safe to share among threads, and after a fork.
@@ -137,7 +134,7 @@ class Connection(PlainSession, DirectConnection):
             UsageError: Omid or omidpy makes the table of that name.
         """
         full = self._table_name(name)
-        check_free_name(table_text(full).removeprefix(_DEFAULT_NAMESPACE))
+        check_free_name(table_text(full))
         if not isinstance(families, dict):
             raise TypeError("'families' arg must be a dictionary")
         if not families:

@@ -151,20 +151,20 @@ def check_table_name(name: Any) -> str:
     return name
 
 
-def check_free_name(name: str) -> str:
-    """Return `name` if a user may make a table of it.
+def check_free_name(name: str) -> None:
+    """Refuse the name of a table that no user makes, by either of its names.
 
     Raises:
         UsageError: it is a system table's, or one of those that omidpy makes, and would take any
             table of the name for its own.
     """
+    name = name.removeprefix(_DEFAULT_NAMESPACE)
     if is_system_table(name):
         raise UsageError(_RESERVED.format(name))
     if (maker := maker_of(name)) is not None:
         raise UsageError(
             f"the table {name!r} is one of omidpy's own: {maker} makes it; choose another name"
         )
-    return name
 
 
 def check_family_name(family: Any) -> bytes:

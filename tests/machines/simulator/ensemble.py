@@ -265,18 +265,18 @@ class SimZooKeeper:
             raise self._unanswered("a partition")
         if process.dice("lost calls of zookeeper").random() < chances.lost:
             raise self._unanswered("a call was lost")
-        late = process.dice("late calls of zookeeper")
-        if is_write and late.random() < chances.late:
-            world.counts["calls of zookeeper late"] += 1
-            later_s = PATIENCE_S + late.uniform(0, session.timeout_s)
-            world.at(later_s, None, lambda: None if session.is_over else _ignored(work()))
-            raise self._unanswered("a call is late")
         outcome: list[T] = []
 
         def arrive() -> None:
             if not session.is_over:
                 outcome.append(work())
 
+        late = process.dice("late calls of zookeeper")
+        if is_write and late.random() < chances.late:
+            world.counts["calls of zookeeper late"] += 1
+            later_s = PATIENCE_S + late.uniform(0, session.timeout_s)
+            world.at(later_s, None, arrive)
+            raise self._unanswered("a call is late")
         ways = process.dice("ways to zookeeper")
         there_s = weather.delay_s(ways)
         world.at(there_s, None, arrive)
@@ -352,7 +352,3 @@ def _raising(error: Exception) -> Callable[[], Any]:
         raise error
 
     return raise_it
-
-
-def _ignored(_: object) -> None:
-    """Forget a result."""
