@@ -6,7 +6,9 @@ moto_bucket   a bucket in the memory of this process, for tests that need no ser
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,9 +35,20 @@ def s3(_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 def moto_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Give a bucket of a store that moto plays in this process: no request leaves it.
 
-    boto3 asks it wherever no endpoint is named.
+    boto3 asks it wherever no endpoint is named.  It looks at an object and writes it in two steps,
+    and serves one request at a time here, so that a condition holds among threads too.
     """
     from moto import mock_aws
+    from moto.core.botocore_stubber import BotocoreStubber
+
+    one_at_a_time = threading.RLock()
+    process_request = BotocoreStubber.process_request
+
+    def in_turn(stubber: BotocoreStubber, request: Any) -> Any:
+        with one_at_a_time:
+            return process_request(stubber, request)
+
+    monkeypatch.setattr(BotocoreStubber, "process_request", in_turn)
 
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
