@@ -122,7 +122,7 @@ class Database:
         make_private(Path(self.path))
         check_only_name(self.path)
         self._writers = {
-            False: Handle(self._open_writer, self._named_logs()),
+            False: Handle(self._open, self._named_logs()),
             True: Handle(self._open_durable, self._named_logs()),
         }
         self._start_readers()
@@ -286,13 +286,9 @@ class Database:
             return within(self._gate, self._new_reader)
 
     def _new_reader(self) -> Handle:
-        reader = Handle(self._open_reader, self._named_logs())
+        reader = Handle(self._open, self._named_logs())
         self._readers.add(reader)
         return reader
-
-    def _open_reader(self, handle: Handle) -> None:
-        handle.log.forget()
-        self._open(handle)
 
     def _open(self, handle: Handle, *, durable: bool = False) -> None:
         if self._is_closed:
@@ -314,12 +310,8 @@ class Database:
     def _closed_error(self) -> StorageUnavailable:
         return StorageUnavailable(f"the store {self.path} is closed; open it again")
 
-    def _open_writer(self, handle: Handle, *, durable: bool = False) -> None:
-        handle.log.forget()
-        self._open(handle, durable=durable)
-
     def _open_durable(self, handle: Handle) -> None:
-        self._open_writer(handle, durable=True)
+        self._open(handle, durable=True)
         # The names of the file and of its log must be durable, and `fsync` of a file need not see
         # to it.  A read makes SQLite create the log, which then stays while this one is open.
         handle.execute("SELECT count(*) FROM sqlite_master")

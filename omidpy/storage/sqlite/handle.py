@@ -71,8 +71,12 @@ class Handle:
         self._connection.execute(statement).fetchall()
 
     def close(self) -> None:
-        """Close the connection; the next use opens another."""
+        """Close the connection; the next use opens another, on whatever log there is by then.
+
+        With the last connection SQLite removes the log: the one that was used says nothing of it.
+        """
         self._is_clean = False
+        self.log.forget()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
