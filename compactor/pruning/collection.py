@@ -28,6 +28,7 @@ from math import isinf
 from typing import Final
 
 from compactor.ranges.range_pass import OnStep
+from omidpy.base.reach import reached
 from omidpy.base.timing.ages import Ages
 from omidpy.base.timing.clock import Clock
 from omidpy.facts.watermarks import MIN_COLLECTION_GRACE_S, Hold, Watermarks
@@ -89,7 +90,10 @@ class Collection:
 
     def below_holds(self, horizon: Timestamp) -> Timestamp:
         """Return `horizon`, or the lowest snapshot that is held if that is lower."""
-        return min([horizon, *(Timestamp(hold.start_ts) for hold in self.holds())])
+        held = min((Timestamp(hold.start_ts) for hold in self.holds()), default=horizon)
+        if held < horizon:
+            reached("compaction.held_back", "I10")
+        return min(horizon, held)
 
     def await_age(self, target: Timestamp) -> None:
         """Sleep until the horizon has been public for the grace."""

@@ -15,6 +15,7 @@ import uuid
 from types import TracebackType
 from typing import Final, Self
 
+from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import SnapshotTooOld, TransactionClosed, UsageError
 from omidpy.facts.watermarks import Hold, Watermarks
@@ -52,6 +53,7 @@ class HeldSnapshot:
         """
         floor = self._watermarks.hold_floor()
         if self.start_ts < floor:
+            reached("hold.came_too_late", "I10")
             self.release()
             raise SnapshotTooOld(
                 f"the snapshot {self.start_ts} is below the collection horizon {floor}: versions "

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, cast, overload
 
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.base.commit_facts import CommitEntry
+from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import NoSuchTable, SnapshotTooOld
 from omidpy.facts.tables.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
@@ -605,6 +606,7 @@ class Snapshot:
         if table is not None and removed is not None and not self.spans_tables:
             self._check_removed(table, removed)
         if self.start_ts < horizon:
+            reached("reader.behind_the_horizon", "I10")
             raise SnapshotTooOld(
                 f"the snapshot {self.start_ts} is below the collection horizon {horizon}: versions "
                 "it needs may be gone; a compaction with a longer --retention would keep them",

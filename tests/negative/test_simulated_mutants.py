@@ -19,6 +19,7 @@ from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
 from tests.machines.simulator.before import WITHOUT, before
 from tests.machines.simulator.bucket_mutants import BUCKET_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
+from tests.machines.simulator.collection_mutants import COLLECTION_MUTANTS
 from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.disk_mutants import DISK_MUTANTS
@@ -43,7 +44,7 @@ def test_no_two_mutants_have_one_name() -> None:
     assert set(ALL_MUTANTS) >= BY_NIGHT
     by_actor = (
         *(MUTANTS, BATCH_MUTANTS, CLIENT_MUTANTS),
-        *(COMPACTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, DISK_MUTANTS),
+        *(COMPACTION_MUTANTS, COLLECTION_MUTANTS, EXPORT_MUTANTS, OPERATION_MUTANTS, DISK_MUTANTS),
         *(COMMITTER_MUTANTS, BUCKET_MUTANTS),
         *(HEAVY_MUTANTS, SHARING_MUTANTS, RETRY_MUTANTS, STRANGER_MUTANTS),
         *(FOLLOW_MUTANTS, ROLLING_MUTANTS, JUGGLE_MUTANTS, ZNODE_MUTANTS),

@@ -16,6 +16,7 @@ from typing import Final
 from tests.machines.simulator.batch_mutants import BATCH_MUTANTS
 from tests.machines.simulator.bucket_mutants import BUCKET_MUTANTS
 from tests.machines.simulator.client_mutants import CLIENT_MUTANTS
+from tests.machines.simulator.collection_mutants import COLLECTION_MUTANTS
 from tests.machines.simulator.committer_mutants import COMMITTER_MUTANTS
 from tests.machines.simulator.compaction_mutants import COMPACTION_MUTANTS
 from tests.machines.simulator.disk_mutants import DISK_MUTANTS
@@ -37,6 +38,7 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
     **BATCH_MUTANTS,
     **CLIENT_MUTANTS,
     **COMPACTION_MUTANTS,
+    **COLLECTION_MUTANTS,
     **EXPORT_MUTANTS,
     **OPERATION_MUTANTS,
     **DISK_MUTANTS,
@@ -55,6 +57,10 @@ ALL_MUTANTS: Final[dict[str, Mutant]] = {
 BY_NIGHT: Final = frozenset(
     {
         "one claim suffices",
+        "horizon acted on at once",
+        "young for a minute",
+        "hold not confirmed",
+        "intent not raised",
         "watermark read behind the pass",
         "newest timestamp taken for the watermark",
         "fenced at once",

@@ -1,23 +1,25 @@
 """Readers of the change feed, who go on where they were, over whatever happens to them.
 
 A follower keeps the offset and what he has been told up to there on a disk of his own.  He dies in
-the middle of a commit or of a window, stands still, and goes on from his offset.  In the end he has
-followed to the end: he was told what histories say was committed to his table, each change once, in
-the order of commits, and nothing else.
+the middle of a commit or of a window, stands still, and goes on from his offset.  Where what he has
+not been told was collected meanwhile, he forgets all, and begins anew from a moment of now.  In the
+end he has followed to the end: he was told what histories say was committed to his table behind
+where he began, each change once, in the order of commits, and nothing else.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple, TypeAlias
 
-from omidpy.errors import OmidError
+from omidpy.errors import OmidError, SnapshotTooOld
 from omidpy.manager import TransactionManager
 from omidpy.model import Change, ChangeKind
 from omidpy.testing.history import Recorded, Told, Value
 from omidpy.testing.workloads import COLUMN
+from tests.machines.simulator.watch import CommittedIn
 from tests.machines.simulator.world import Process, World
 
 FOLLOWERS: Final = ("follower-a", "follower-b")
@@ -48,6 +50,8 @@ class Follower:
         self._habits = habits
         self.workload = FOLLOWED[FOLLOWERS.index(name)]
         self.table = f"{prefix}_{self.workload}"
+        self._begins_at = 0
+        """What was committed before it, he does not follow."""
         self._offset = 0
         self._told: list[Change] = []
 
@@ -64,9 +68,19 @@ class Follower:
             self._world.program.sleep(dice.expovariate(1 / self._habits.pause_s))
             try:
                 self.look(tm, dice)
+            except SnapshotTooOld:
+                self._begin_anew(tm)
             except OmidError as error:
                 self._world.note(f"{process.name}: {error!r}")
                 self._world.counts[f"looks ended by {type(error).__name__}"] += 1
+
+    def look_to_the_end(self, tm: TransactionManager) -> None:
+        """Follow up to now, in the end, when nothing goes wrong any more."""
+        try:
+            self.look(tm, random.Random(0))
+        except SnapshotTooOld:
+            self._begin_anew(tm)
+            self.look(tm, random.Random(0))
 
     def look(self, tm: TransactionManager, dice: random.Random) -> None:
         """Follow up to now, and keep how far it came whenever the feed says so."""
@@ -86,6 +100,16 @@ class Follower:
                         self._world.program.sleep(dice.expovariate(5.0))
             self._keep(held, feed.offset)
 
+    def _begin_anew(self, tm: TransactionManager) -> None:
+        try:
+            with tm.begin(read_only=True) as tx:
+                self._begins_at = self._offset = tx.start_ts
+        except OmidError as error:
+            self._world.note(f"{self.workload}: cannot begin anew: {error!r}")
+            return
+        self._told = []
+        self._world.counts["followers that began anew"] += 1
+
     def _keep(self, held: list[Change], offset: int | None) -> None:
         """Write the offset, and what belongs to it, at once."""
         assert offset is not None, "there is no state to yield before"
@@ -102,7 +126,7 @@ class Follower:
     def wrong(
         self,
         history: Sequence[Recorded],
-        committed_in: Callable[[Sequence[int]], Mapping[int, set[int]]],
+        committed_in: CommittedIn,
     ) -> Iterator[str]:
         """Yield what is wrong with what he was told."""
         told = [
@@ -129,7 +153,7 @@ class Follower:
     def _expected(
         self,
         history: Sequence[Recorded],
-        committed_in: Callable[[Sequence[int]], Mapping[int, set[int]]],
+        committed_in: CommittedIn,
     ) -> Iterator[Fact]:
         ours = [one for one in history if one.workload == self.workload and not one.is_historical]
         final = committed_in([one.start_ts for one in ours])
@@ -137,7 +161,7 @@ class Follower:
             at = {one.commit_ts} if one.told is Told.COMMITTED else final.get(one.start_ts, set())
             for commit_ts in at:
                 for key, value in one.writes().items():
-                    if commit_ts is not None:
+                    if commit_ts is not None and commit_ts >= self._begins_at:
                         yield commit_ts, one.start_ts, *_place(key), _number(value)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from tests.machines.simulator.loops import SimLoop
 from tests.machines.simulator.retriers import NEWEST, Orders
 from tests.machines.simulator.single_cells import SingleCells
 from tests.machines.simulator.threads import Threading
+from tests.machines.simulator.watch import CommittedIn
 from tests.machines.simulator.world import Process, World
 
 JUGGLERS: Final = ("juggler-a", "juggler-b")
@@ -109,7 +110,7 @@ class Juggled(SingleCells):
         """Note what somebody was told of a transaction."""
         self._found_out.append((start_ts, outcome))
 
-    def found(self, committed_in: Callable[[Sequence[int]], Mapping[int, set[int]]]) -> list[str]:
+    def found(self, committed_in: CommittedIn) -> list[str]:
         """Say what is wrong with what was told; `committed_in` says where it is committed."""
         final = committed_in(sorted({start_ts for start_ts, _ in self._found_out}))
         for start_ts, outcome in self._found_out:

@@ -16,11 +16,12 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from tests.machines.simulator.committers import COMMITTERS, RESCUERS, CommitHabits
-from tests.machines.simulator.compactors import COMPACTORS
+from tests.machines.simulator.compactors import COMPACTORS, FOR_EVER_S
 from tests.machines.simulator.crowds import CROWDS, CrowdHabits
 from tests.machines.simulator.exporters import EXPORTERS
 from tests.machines.simulator.followers import FOLLOWERS, FollowHabits
 from tests.machines.simulator.heavies import FEW, HeavyChoice
+from tests.machines.simulator.holders import HOLDERS, HoldHabits
 from tests.machines.simulator.jugglers import (
     ENDINGS,
     JUGGLERS,
@@ -117,6 +118,8 @@ class Focus(NamedTuple):
     operators: tuple[int, ...] = (0, 0, 2, 3)
     crowds: tuple[int, ...] = (0, 0, 1, 2)
     leases_s: tuple[float, ...] = (3.0, 10.0)
+    retentions_s: tuple[float, ...] = (FOR_EVER_S, FOR_EVER_S, 0.0, 3.0, 10.0)
+    """How far back compactors keep snapshots readable."""
     young_ms: tuple[int | None, ...] = (2_000, 5_000, None)
     """Where there are compactors: what is young cannot be compacted yet.  None: as without them."""
     is_fencing: tuple[bool, ...] = (False, True)
@@ -217,6 +220,14 @@ class Focus(NamedTuple):
     follow_dawdling_shares: tuple[float, ...] = (0.05, 0.5)
     follower_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
 
+    # Of holders.
+    holders: tuple[int, ...] = (0, 0, 0, 1, 2)
+    hold_pauses_s: tuple[float, ...] = (0.3, 2.0)
+    held_shares: tuple[float, ...] = (0.3, 0.8)
+    hold_lengths_s: tuple[tuple[float, ...], ...] = ((2.0, 6.0), (5.0, 15.0))
+    looks_s: tuple[float, ...] = (0.2, 2.0)
+    holder_stalls: tuple[Stall, ...] = (Stall(), Stall(0.02, 6.0))
+
     # Of strangers.
     strangers: tuple[int, ...] = (0, 0, 0, 1, 2)
     strange_pauses_s: tuple[float, ...] = (0.3, 1.0)
@@ -249,10 +260,12 @@ class Focus(NamedTuple):
 USUAL: Final = Focus()
 NO_GUESTS: Final[dict[str, Any]] = {
     "ensemble_shares": (0.0,),
+    "retentions_s": (FOR_EVER_S,),
     "sharers": (0,),
     "retriers": (0,),
     "strangers": (0,),
     "followers": (0,),
+    "holders": (0,),
     "jugglers": (0,),
 }
 PLAIN: Final[dict[str, Any]] = {"heavy_shares": (0.0,), **NO_GUESTS}
@@ -412,6 +425,7 @@ class Others(NamedTuple):
     """How many of its requests, and of its answers, are lost."""
     adding_share: float
     compaction_pause_s: float
+    retention_s: float
     haste: Haste
     crowds: int
     crowd_habits: CrowdHabits
@@ -429,6 +443,8 @@ class Others(NamedTuple):
     strange_habits: StrangeHabits
     followers: int
     follow_habits: FollowHabits
+    holders: int
+    hold_habits: HoldHabits
     jugglers: int
     juggle_habits: JuggleHabits
 
@@ -450,6 +466,7 @@ class Others(NamedTuple):
             *RETRIERS[: self.retriers],
             *STRANGERS[: self.strangers],
             *FOLLOWERS[: self.followers],
+            *HOLDERS[: self.holders],
             *JUGGLERS[: self.jugglers],
         )
 
@@ -647,6 +664,7 @@ class _Drawing:
             trouble=self._one("trouble", focus.troubles),
             adding_share=self._one("adding", focus.adding_shares),
             compaction_pause_s=self._one("pauses of compactors", focus.compaction_pauses_s),
+            retention_s=self._one("retention", focus.retentions_s),
             haste=Haste(
                 self._one("pauses of operators", focus.operator_pauses_s),
                 self._one("verbs", focus.verbs),
@@ -689,6 +707,13 @@ class _Drawing:
                 self._one("pauses of followers", focus.follow_pauses_s),
                 self._one("pages of followers", focus.follow_page_shares),
                 self._one("dawdling of followers", focus.follow_dawdling_shares),
+            ),
+            holders=self._one("holders", focus.holders),
+            hold_habits=HoldHabits(
+                self._one("pauses of holders", focus.hold_pauses_s),
+                self._one("held", focus.held_shares),
+                self._one("lengths of holds", focus.hold_lengths_s),
+                self._one("looks of holders", focus.looks_s),
             ),
             jugglers=self._one("jugglers", focus.jugglers),
             juggle_habits=self._juggle_habits(),
@@ -764,6 +789,7 @@ class _Drawing:
             (HELPERS[: others.helpers], "helpers", focus.helper_stalls),
             (RETRIERS[: others.retriers], "retriers", focus.retrier_stalls),
             (FOLLOWERS[: others.followers], "followers", focus.follower_stalls),
+            (HOLDERS[: others.holders], "holders", focus.holder_stalls),
             (JUGGLERS[: others.jugglers], "jugglers", focus.juggler_stalls),
         )
         return {

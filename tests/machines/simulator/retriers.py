@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from omidpy.errors import AlreadyCommitted, OmidError
@@ -19,6 +19,7 @@ from omidpy.testing.history import TransactionRecord
 from omidpy.testing.workloads import COLUMN
 from omidpy.tx.transaction import Transaction
 from tests.machines.simulator.single_cells import SingleCells, read_into
+from tests.machines.simulator.watch import CommittedIn
 from tests.machines.simulator.world import Process, World
 
 RETRIERS: Final = ("retrier-a", "retrier-b", "retrier-c")
@@ -62,7 +63,7 @@ class Orders(SingleCells):
         self._told[order].add(commit_ts)
         self.world.counts["orders carried out"] += 1
 
-    def found(self, committed_in: Callable[[Sequence[int]], Mapping[int, set[int]]]) -> list[str]:
+    def found(self, committed_in: CommittedIn) -> list[str]:
         """Say what is wrong with orders; `committed_in` says where transactions committed."""
         wrong = []
         for order, starts in self._tried.items():

@@ -10,15 +10,16 @@ ever be seen, nor be there once it has committed.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from omidpy.base.cells import is_shadow_qualifier
 from omidpy.errors import OmidError, StorageError, TransactionClosed, UsageError
 from omidpy.manager import TransactionManager
-from omidpy.model import TransactionStatus, base
+from omidpy.model import Cell, TransactionStatus, base
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.clients import Client, Steps
 from omidpy.testing.history import TransactionRecord
@@ -98,14 +99,19 @@ class Board(SingleCells):
 
     # -- in the end ------------------------------------------------------------------------------
 
-    def found(self, memory: MemoryStore) -> list[str]:
-        """Say what is wrong with parts: of a commit there is what was merged, and nothing else."""
+    def found(self, memory: MemoryStore, collected: Iterable[Cell]) -> list[str]:
+        """Say what is wrong with parts: of a commit there is what was merged, and nothing else.
+
+        Args:
+            memory: The store's.
+            collected: What was of the table, and was rightly taken away.
+        """
         there: dict[int, dict[str, int]] = {}
-        for page in memory.scan(self.table):
-            for cell in (cell for row in page for cell in row):
-                if not is_shadow_qualifier(cell.qualifier):
-                    of_one = there.setdefault(base(cell.version), {})
-                    of_one[cell.row.decode()] = int(cell.value)
+        cells = (cell for page in memory.scan(self.table) for row in page for cell in row)
+        for cell in chain(cells, collected):
+            if not is_shadow_qualifier(cell.qualifier):
+                of_one = there.setdefault(base(cell.version), {})
+                of_one[cell.row.decode()] = int(cell.value)
         return self.wrong + [
             f"part: of {start_ts} there is {there.get(start_ts, {})}, and {merged} was merged"
             for start_ts, merged in self.committed.items()

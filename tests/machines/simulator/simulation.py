@@ -72,6 +72,7 @@ from tests.machines.simulator.exporters import (
 )
 from tests.machines.simulator.followers import FOLLOWERS, Follower
 from tests.machines.simulator.heavies import Heavies
+from tests.machines.simulator.holders import HOLDERS, Holder
 from tests.machines.simulator.instance import Instance, Surroundings
 from tests.machines.simulator.jugglers import JUGGLERS, Juggled, Juggler
 from tests.machines.simulator.keepers import KEEPERS, Keeper, finishing_without_threads
@@ -130,7 +131,8 @@ TABLES: Final = "v"
 
 
 Working: TypeAlias = (
-    Compactor
+    Holder
+    | Compactor
     | Exporting
     | Operator
     | Committing
@@ -396,6 +398,7 @@ class Simulation:
             *STRANGERS,
             *FOLLOWERS,
             *JUGGLERS,
+            *HOLDERS,
         )
         self._clocks |= {name: SimClock(self.world, name, ahead_ms=0) for name in others_names}
         has_keepers = bool(self._others.keepers)
@@ -511,18 +514,20 @@ class Simulation:
             if self._others.compactors:
                 self._tidy()
             history = transactions(self._events)
-            self._watch.check_end(self._store.memory, history)
+            attic = self._store.attic
+            where = partial(committed_in, self._store.memory, attic.commits)
+            self._watch.check_end(self._store.memory, history, where)
             if self._others.sharers:
-                for one in self._board.found(self._store.memory):
+                for one in self._board.found(self._store.memory, attic.cells[self._board.table]):
                     self._watch.found(one)
             for follower in self._followers.values():
-                for one in follower.wrong(history, partial(committed_in, self._store.memory)):
+                for one in follower.wrong(history, where):
                     self._watch.found(one)
             if self._others.retriers:
-                for one in self._orders.found(partial(committed_in, self._store.memory)):
+                for one in self._orders.found(where):
                     self._watch.found(one)
             if self._others.jugglers:
-                for one in self._juggled.found(partial(committed_in, self._store.memory)):
+                for one in self._juggled.found(where):
                     self._watch.found(one)
             for anomaly in check(self._workloads, history):
                 self._watch.found(f"{anomaly.name}: {anomaly.explanation}")
@@ -621,7 +626,7 @@ class Simulation:
             return
         dice = process.dice("work")
         other: Working
-        side = self if name in (*STRANGERS, *JUGGLERS) else self.sides.of(process)
+        side = self if name in (*STRANGERS, *JUGGLERS, *HOLDERS) else self.sides.of(process)
         if name in COMPACTORS:
             other = side._compactor(process)
         elif name in EXPORTERS:
@@ -634,6 +639,8 @@ class Simulation:
             other = side._stranger(process)
         elif name in RETRIERS:
             other = side._retrier(process)
+        elif name in HOLDERS:
+            other = side._holder(process)
         elif name in HELPERS:
             other = side._helper(process)
         elif name in JUGGLERS:
@@ -725,6 +732,15 @@ class Simulation:
             self._others.strange_habits,
         )
 
+    def _holder(self, process: Process) -> Holder:
+        return Holder(
+            self._watch,
+            process,
+            self._others.hold_habits,
+            [workload.table for workload in self._workloads],
+            lambda: self._client(process).tm,
+        )
+
     def _helper(self, process: Process) -> Helper:
         habits = self._others.share_habits
         # Elsewhere a flush of one that died leaves nothing to tell it by but the ends of its rows.
@@ -782,6 +798,7 @@ class Simulation:
             pause_s=self._others.compaction_pause_s,
             compaction=self._parts.compaction,
             range_pass=self._parts.range_pass,
+            retention_s=self._others.retention_s,
         )
 
     def _client(self, process: Process, post_commit: str | None = None) -> Client:
@@ -1076,7 +1093,7 @@ class Simulation:
     def _follow(self, client: Client) -> None:
         """Let all who follow changes come to the end, each in one look."""
         for follower in self._followers.values():
-            follower.look(client.tm, random.Random(0))
+            follower.look_to_the_end(client.tm)
 
     def _settle(self, client: Client, one: Recorded, witness: TableCell) -> None:
         outcome = client.tm.session.outcomes.settle(Timestamp(one.start_ts), witness)

@@ -16,9 +16,9 @@ what it finds are those of the invariants:
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 from omidpy.base.cells import (
     data_qualifier,
@@ -48,6 +48,9 @@ from tests.machines.simulator.world import World
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
 MAX_FINDINGS: Final = 20
+
+CommittedIn: TypeAlias = Callable[[Sequence[int]], Mapping[int, set[int]]]
+"""Says where transactions committed."""
 
 
 class Sought(Exception):
@@ -112,6 +115,10 @@ class Watch:
             self.findings.append(what)
         if name_of(what) in self._until_found:
             self.world.error = self.world.error or Sought()
+
+    def commit_of(self, start_ts: int) -> int | None:
+        """Return when a transaction was committed, once that is durable."""
+        return self._durable.get(start_ts)
 
     # -- what becomes durable --------------------------------------------------------------------
 
@@ -227,9 +234,11 @@ class Watch:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def check_end(self, store: MemoryStore, history: Sequence[Recorded]) -> None:
+    def check_end(
+        self, store: MemoryStore, history: Sequence[Recorded], committed_in: CommittedIn
+    ) -> None:
         """Hold what clients were told against what the tables say in the end."""
-        final = committed_in(store, [one.start_ts for one in history])
+        final = committed_in([one.start_ts for one in history])
         # One that looked back has the start_ts of another, and wrote nothing.
         for one in (one for one in history if not one.is_historical):
             at = final.get(one.start_ts, set())
@@ -346,9 +355,19 @@ def entries(store: MemoryStore, starts: Sequence[int]) -> dict[Timestamp, Commit
     return dict(CommitTable(store).read([Timestamp(one) for one in starts])) if starts else {}
 
 
-def committed_in(store: MemoryStore, starts: Sequence[int]) -> dict[int, set[int]]:
-    """Return where the tables say that transactions committed, by entry or by shadow cells."""
+def committed_in(
+    store: MemoryStore, collected: Mapping[int, set[int]], starts: Sequence[int]
+) -> dict[int, set[int]]:
+    """Return where transactions committed, as the tables say by entry or by shadow cells.
+
+    Args:
+        store: Their store.
+        collected: The same of those whose cells were rightly taken away.
+        starts: Which.
+    """
     found: dict[int, set[int]] = defaultdict(set)
+    for start_ts, commits in collected.items():
+        found[start_ts] |= commits
     for schema in store.tables():
         if schema.name.startswith("v_"):
             for page in store.scan(schema.name):
