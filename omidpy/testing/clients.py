@@ -37,6 +37,9 @@ Steps: TypeAlias = Iterator[None]
 Body: TypeAlias = Callable[[Transaction, TransactionalTable, TransactionRecord], Steps]
 """What a transaction does between its begin and its end."""
 
+_AT_BEGIN: Final = (OracleUnavailable, StorageUnavailable)
+"""Errors behind which nothing has begun."""
+
 _BEFORE_COMMIT: Final = (TransactionAborted, OracleUnavailable, StorageUnavailable)
 """Errors that end a transaction which has not asked for its commit yet."""
 
@@ -105,7 +108,7 @@ class Client:
         began_ns = self.recorder.now_ns()
         try:
             tx = self.tm.begin()
-        except (OracleUnavailable, StorageUnavailable):
+        except _AT_BEGIN:
             return  # Nothing began, so there is nothing to record.
         record = self.recorder.begin(workload.name, start_ts=tx.start_ts, began_ns=began_ns)
         yield
@@ -127,7 +130,7 @@ class Client:
         began_ns = self.recorder.now_ns()
         try:
             tx = self.tm.snapshot(at=at)
-        except (OracleUnavailable, StorageUnavailable, SnapshotTooOld):
+        except (*_AT_BEGIN, SnapshotTooOld):
             return
         record = self.recorder.begin(
             workload.name, start_ts=tx.start_ts, began_ns=began_ns, is_historical=True

@@ -105,6 +105,8 @@ class Focus(NamedTuple):
     torn: tuple[float, ...] = (0.0, 0.1)
     failing_syncs: tuple[float, ...] = (0.0, 0.0, 0.01)
     """Durable writes of which the sync fails."""
+    rotten: tuple[float, ...] = (0.0, 0.0, 0.0, 0.001, 0.01)
+    """Reads of which a checksum tells that they are not what was written."""
     power_losses: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 0, 1)
     """How often the store loses its power: where it is a file, everybody does."""
     dark_s: tuple[float, ...] = (0.2, 1.0, 4.0)
@@ -347,6 +349,7 @@ SELDOM: Final = (0,) * 9
 ROLLING: Final = ALONE._replace(
     calm_share=0.0,
     before_shares=(0.3, 0.5, 0.7),
+    rotten=(0.0,),
     compactors=(0, 1, 2),
     oracle_leases_s=(2.0, 2.0, 10.0),
     pauses_s=(0.2, 0.5),
@@ -623,6 +626,7 @@ class _Drawing:
             twice=self._one("calls that come twice", focus.twice),
             torn=self._one("torn calls", focus.torn),
             unsynced=self._one("failing syncs", focus.failing_syncs),
+            rotten=self._one("rotten blocks", focus.rotten),
         )
 
     def _object_chances(self) -> ObjectChances:

@@ -30,7 +30,7 @@ from omidpy.commit.outcome import OutcomeFinder
 from omidpy.committers.heads import head as heads
 from omidpy.committers.heads import listing
 from omidpy.connect import make_publisher
-from omidpy.errors import OmidError, OracleUnavailable, StorageUnavailable
+from omidpy.errors import OmidError, OracleUnavailable, StorageError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.leadership import lease_address
 from omidpy.facts.writers import read_writer_key
@@ -42,6 +42,7 @@ from omidpy.oracle.tcp import TcpOracle
 from omidpy.oracle.zookeeper import ZooKeeperAddress
 from omidpy.reading.resolution import TableCell
 from omidpy.recipes.export_queue import ExportQueue
+from omidpy.testing import clients
 from omidpy.testing.clients import Client, Workload, check, run, take_last_looks
 from omidpy.testing.history import Event, Recorded, Recorder, Told, transactions
 from omidpy.testing.workloads import standard_workloads
@@ -131,8 +132,7 @@ TABLES: Final = "v"
 
 
 Working: TypeAlias = (
-    Holder
-    | Compactor
+    Compactor
     | Exporting
     | Operator
     | Committing
@@ -142,6 +142,7 @@ Working: TypeAlias = (
     | Helper
     | Retrier
     | Stranger
+    | Holder
     | Juggler
 )
 """Whoever works beside oracles and clients, but for crowds."""
@@ -465,6 +466,10 @@ class Simulation:
             patches += self._juggled.patches(Patch)
         if self._ensemble is not None:
             patches.append(Patch(fate_znodes, "ZooKeeperSession", self._ensemble.session))
+        if self._plan.chances.rotten:
+            for ended_by in ("_AT_BEGIN", "_BEFORE_COMMIT"):
+                errors = (*getattr(clients, ended_by), StorageError)
+                patches.append(Patch(clients, ended_by, errors))
         habits = self._others.commit_habits
         patches.append(Patch(heads, "KEPT", habits.kept))
         patches.append(Patch(heads, "MOST", 2 * habits.kept))
@@ -920,7 +925,7 @@ class Simulation:
     def _fence(self, client: Client, workload: Workload) -> None:
         try:
             client.tm.fence(workload.table)
-        except (OracleUnavailable, StorageUnavailable):
+        except (OracleUnavailable, StorageError):
             return
 
     def _start_again(self, name: str, until_s: float) -> None:

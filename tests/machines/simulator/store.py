@@ -22,7 +22,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from omidpy.errors import OmidError, StorageUnavailable
+from omidpy.errors import OmidError, StorageError, StorageUnavailable
 from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.model import Column
 from omidpy.storage.base import (
@@ -76,6 +76,11 @@ class Chances:
     """Carried out in part."""
     unsynced: float = 0.0
     """Of those that are to be durable: perhaps carried out, and not synced, as the caller hears."""
+    rotten: float = 0.0
+    """Of reads: refused, since a checksum tells that the disk holds something else by now.
+
+    The next one finds it whole, in another copy.
+    """
 
 
 class Stall(NamedTuple):
@@ -353,6 +358,10 @@ class SimStore:
             if is_write and shared.is_full:
                 world.counts["writes refused"] += 1
                 outcome.append(self._gone("the disk is full"))
+                return
+            if not is_write and process.dice("rotten reads").random() < chances.rotten:
+                world.counts["reads of rotten blocks"] += 1
+                outcome.append(StorageError(f"a block has another checksum, for {process.name}"))
                 return
             try:
                 outcome.append(work())
