@@ -62,8 +62,11 @@ HORIZON_FREE_AGE_S: Final = MIN_COLLECTION_GRACE_S / 2
 act.
 """
 
-EXPIRED_HOLD_KEPT_S: Final = 86_400.0
-"""How long the record of an expired hold stays: longer than clocks of two machines differ."""
+DATES_DIFFER_S: Final = 86_400.0
+"""Dates of two machines are taken to differ by less."""
+
+EXPIRED_HOLD_KEPT_S: Final = DATES_DIFFER_S
+"""How long the record of an expired hold stays."""
 
 _COLLECTION_LOG_LENGTH: Final = 64
 
@@ -114,7 +117,7 @@ class Hold(msgspec.Struct, frozen=True):
 
     start_ts: Natural
     expires_ms: Natural
-    """Wall time of the holder's machine: it counts where nothing better tells the time."""
+    """Date of the holder's machine: it counts where nothing better tells the time."""
     for_ms: Natural = 0
     """How long it holds, from `stamp` on."""
     stamp: Stamp | None = None
@@ -122,10 +125,17 @@ class Hold(msgspec.Struct, frozen=True):
     """Host and process of the holder, for people."""
 
     def left_ms(self, ages: Ages) -> int:
-        """Return how long it still holds, negative where it has expired."""
-        if self.stamp is not None and ages.can_judge(self.stamp):
+        """Return how long it still holds, negative where it has expired.
+
+        Until the oracle has taken two samples more, the stamp of another machine proves no age: the
+        hold is new, or the oracle takes none.  By dates alone, which the two machines may have set
+        differently, it lasts longer than was asked, never less (I10).
+        """
+        if self.stamp is None:
+            return self.expires_ms - ages.wall_ms()
+        if ages.can_judge(self.stamp):
             return self.for_ms - ages.age_ms((self.stamp,))
-        return self.expires_ms - ages.wall_ms()
+        return self.expires_ms + round(DATES_DIFFER_S * 1000) - ages.wall_ms()
 
 
 HOLDS_EVERYTHING: Final = Hold(0, 2**62)

@@ -21,7 +21,9 @@ from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError, OracleError, ReservationLost, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
 from omidpy.facts.control import encode_document
+from omidpy.facts.holds import hold
 from omidpy.facts.watermarks import (
+    DATES_DIFFER_S,
     EXPIRED_HOLD_KEPT_S,
     HOLD_PREFIX,
     SAMPLE_PREFIX,
@@ -823,6 +825,19 @@ def test_hold_keeps_what_its_snapshot_sees(world: World) -> None:
     assert versions(world) == [300, 200, 100]
     assert world.visible(b"a", 250) == {b"q": b"one"}
     world.clock.advance(10)
+    world.compact(replace(ALL_AT_ONCE, should_wait=True))
+    assert versions(world) == [300]
+
+
+@on_every_store
+def test_a_new_hold_counts_whatever_the_date_of_its_machine(world: World) -> None:
+    """I10: no sample was taken since, so that nothing but dates tells, an hour apart."""
+    history(world)
+    behind = ManualClock(wall_ms=world.clock.wall_ms() - 3_600_000)
+    hold(Watermarks(world.control), 250, behind, for_s=600.0)
+    world.compact(replace(ALL_AT_ONCE, should_wait=True))
+    assert versions(world) == [300, 200, 100]
+    world.clock.advance(DATES_DIFFER_S + 600.0)
     world.compact(replace(ALL_AT_ONCE, should_wait=True))
     assert versions(world) == [300]
 

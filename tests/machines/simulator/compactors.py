@@ -113,6 +113,7 @@ class Compactor:
                 should_resume=dice.random() < 0.5,
                 should_collect=dice.random() < 0.5,
                 ranges_per_region=dice.choice((None, 1, 3)),
+                **self._seldom(self._process.dice("seldom options")),
             )
             try:
                 report = self.compact(options)
@@ -121,6 +122,24 @@ class Compactor:
                 self._world.counts[f"compactions ended by {type(error).__name__}"] += 1
             else:
                 self._count(report)
+
+    def _seldom(self, dice: random.Random) -> dict[str, Any]:
+        """Draw what most runs leave as it is; nothing of it may do any harm."""
+        names = [one.name for one in self._store._shared.memory.tables()]
+        some = frozenset(name for name in names if dice.random() < 0.3)
+        table = dice.choice(names)
+        seldom: dict[str, Any] = {
+            "tables": some or None,
+            "exclude": some,
+            "collect_every": dice.choice((0, 1, 2)),
+            "should_collect_foreign": True,
+            "is_dry_run": True,
+            "table_options": {
+                table: dice.choice(({"every": "10s"}, {"retention": "5s"}, {"priority": "3"}))
+            },
+        }
+        name = dice.choice(sorted(seldom))
+        return {name: seldom[name]} if dice.random() < 0.4 else {}
 
     def compact(self, options: Options) -> Report:
         """Compact once."""
