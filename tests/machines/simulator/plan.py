@@ -80,6 +80,8 @@ class Focus(NamedTuple):
     """Commits that are asked for once more although they were answered."""
     first_retry_shares: tuple[float, ...] = (0.0, 0.0, 0.1)
     """Commits of which the oracle hears first what says that it is asked again."""
+    long_shares: tuple[float, ...] = (0.0, 0.0, 0.1)
+    """Begins that ask for more time than others have."""
     post_commits: tuple[tuple[str, ...], ...] = (("sync", "none"),)
     """Who completes a commit: one of these, of each client."""
     workloads: tuple[tuple[str, ...], ...] = (("appends", "registers", "bank", "long fork"),)
@@ -410,6 +412,7 @@ class Habits(NamedTuple):
     death_share: float
     repeat_share: float
     first_retry_share: float
+    long_share: float
     post_commits: tuple[str, ...]
     workloads: tuple[str, ...]
 
@@ -650,6 +653,7 @@ class _Drawing:
             death_share=self._one("deaths", focus.death_shares),
             repeat_share=self._one("repeats", focus.repeat_shares),
             first_retry_share=self._one("retries that come first", focus.first_retry_shares),
+            long_share=self._one("long transactions", focus.long_shares),
             post_commits=self._one("post-commits", focus.post_commits),
             workloads=self._one("workloads", focus.workloads),
         )

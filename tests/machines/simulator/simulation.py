@@ -823,6 +823,7 @@ class Simulation:
                 process.dice("repeats"),
                 partial(self._perhaps_die, process),
                 self._plan.habits.repeat_share,
+                self._plan.habits.long_share,
                 partial(self._is_retried_first, process),
                 self._turned_away,
             ),
@@ -1130,10 +1131,12 @@ class Repeating:
         dice: random.Random,
         on_commit: Callable[[], None],
         share: float,
+        long_share: float,
         is_retried_first: Callable[[], bool],
         on_unavailable: Callable[[], None],
     ) -> None:
         self._share = share
+        self._long_share = long_share
         self._on_unavailable = on_unavailable
         self._is_retried_first = is_retried_first
         self._oracle = oracle
@@ -1147,10 +1150,12 @@ class Repeating:
         return getattr(self._oracle, name)
 
     def begin(self, *, hold_s: float | None = None) -> Begun:
-        """Begin, and sometimes ask for the last commit again, which is complete."""
+        """Begin, for long or not; sometimes ask for the last commit again, which is complete."""
         if self._last is not None and self._dice.random() < self._share / 2:
             with suppress(OmidError):
                 self._oracle.commit(*self._last, is_retry=True)
+        if self._dice.random() < self._long_share:
+            hold_s = self._dice.choice((2.0, 20.0, 60.0))
         try:
             return self._oracle.begin(hold_s=hold_s)
         except OracleUnavailable:
