@@ -1,15 +1,15 @@
 """A hold that is granted is kept, wherever in a compaction its two steps fall (I10).
 
-A holder writes its hold and then looks whether that was in time.  Every pair of moments in a run is
-tried for the two, with the real holder and the real run; a moment is before one of the run's calls
-of the control table, or behind them.  Once the passes are over a run publishes no horizon and drops
-no version, so that all later calls are one moment.  Afterwards the snapshot of a granted hold is
-read.
+A holder writes its hold and then looks whether that was in time.  Pairs of moments in a run are
+tried for the two, with the real holder and the real run: by day all that are close and a fourth of
+the others, by night every one.  A moment is before one of the run's calls of the control table, or
+behind them.  Once the passes are over a run publishes no horizon and drops no version, so that all
+later calls are one moment.  Afterwards the snapshot of a granted hold is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Final
@@ -34,6 +34,9 @@ from tests.machines.interleaving import interleaved
 
 HELD: Final = Timestamp(200)
 """A snapshot that sees the first of two versions."""
+
+CLOSE: Final = 3
+"""Two moments with so few calls between them are tried by day, wherever they fall."""
 
 FIRST, SECOND = {b"q": b"first"}, {b"q": b"second"}
 
@@ -116,18 +119,34 @@ def pairs(calls: int) -> list[tuple[int, int]]:
     return sorted(found, key=lambda moments: moments[1] - moments[0])
 
 
-def stages(collection: type[Collection]) -> Iterator[tuple[tuple[int, int], Stage]]:
-    """Yield what every pair of moments came to."""
-    for moments in pairs(Stage(collection).run(-1, -1)):
+def is_of_the_day(moments: tuple[int, int]) -> bool:
+    """Say whether a pair of moments is tried by day: all that are close, a fourth of the others.
+
+    With both steps the fourth moves on, so that each moment is some step of a pair by day, too.
+    """
+    write_at, confirm_at = moments
+    return confirm_at - write_at <= CLOSE or (write_at + confirm_at) % 4 == 0
+
+
+def stages(
+    collection: type[Collection],
+    is_tried: Callable[[tuple[int, int]], bool] = lambda moments: True,
+) -> Iterator[tuple[tuple[int, int], Stage]]:
+    """Yield what pairs of moments came to."""
+    for moments in filter(is_tried, pairs(Stage(collection).run(-1, -1))):
         stage = Stage(collection)
         stage.run(*moments)
         yield moments, stage
 
 
-@pytest.fixture(scope="module")
-def played() -> list[tuple[tuple[int, int], Stage]]:
-    """Return what every pair of moments came to, for tests that share them out among themselves."""
-    return list(stages(Collection))
+@pytest.fixture(
+    scope="module",
+    params=[is_of_the_day, pytest.param(lambda moments: True, marks=pytest.mark.nightly)],
+    ids=["some", "every"],
+)
+def played(request: pytest.FixtureRequest) -> list[tuple[tuple[int, int], Stage]]:
+    """Return what pairs of moments came to, for tests that share them out among themselves."""
+    return list(stages(Collection, request.param))
 
 
 def test_a_granted_hold_is_kept_wherever_its_steps_fall(
