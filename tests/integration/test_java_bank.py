@@ -41,6 +41,12 @@ ENTRIES_PRUNED: Final = 1
 LONGEST_S: Final = 300.0
 # Nothing gets lost here but clients, so no client looks for an entry that is gone.
 OPTIONS: Final = Options(grace_s=0, invalidation_grace_s=0, retention_s=3600)
+PACE_S: Final = 0.05
+"""How long a worker rests between two moves, or reads.
+
+All versions are kept, and one row in eight is everybody's: without a rest they write thousands of
+versions, which each later read and each page of the compaction has to pass over.
+"""
 DEATHS: Final = (*("never",) * 6, "before_commit", "after_commit", "before_completion")
 
 
@@ -105,9 +111,9 @@ def sum_of(rows: dict[bytes, dict[bytes, bytes]]) -> int:
 
 
 def repeat(is_enough: threading.Event, work: Callable[[], None]) -> int:
-    """Do something until it is enough; return how often."""
+    """Do something until it is enough, with rests; return how often."""
     count = 0
-    while not is_enough.is_set():
+    while not is_enough.wait(PACE_S):
         work()
         count += 1
     return count
