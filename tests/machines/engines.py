@@ -1,12 +1,15 @@
 """What is compiled in both of its forms, as it is written, and compiled.
 
 The oracle's decision step, the encoding of messages, the codec of HBase's cells, and what reads
-HBase's answers.  The compiled form is built once a session from the same source into a temporary
-folder, so that it is tested whether or not the installed package happens to be compiled.
+HBase's answers.  The compiled form is built from the same source, so that it is tested whether or
+not the installed package happens to be compiled, and kept outside the checkout by what it is built
+of: a change of the source, of a flag, of Python, Cython or the compiler builds again, and nothing
+else.  Each worker of each Python would spend ten seconds on it otherwise.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import shutil
@@ -14,10 +17,12 @@ import subprocess
 import sys
 import tempfile
 from functools import cache
+from importlib.metadata import version as version_of
 from pathlib import Path
 from types import ModuleType
 
 import tso.core
+from tests.machines.maven import only_one
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(tso.core.__file__).parent / "engine.py"
@@ -38,10 +43,7 @@ def interpreted_engine() -> ModuleType:
 @cache
 def compiled_engine() -> ModuleType | None:
     """Compile the source and load the result; None where Cython or a compiler is missing."""
-    if not can_compile():
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        return load_engine(build_engine(Path(folder), SOURCE.read_text(), flags="-O0"))
+    return load_engine(kept_module(SOURCE, flags="-O0")) if can_compile() else None
 
 
 @cache
@@ -53,10 +55,7 @@ def interpreted_cells() -> ModuleType:
 @cache
 def compiled_cells() -> ModuleType | None:
     """Compile the codec and load the result; None where Cython or a compiler is missing."""
-    if not can_compile():
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        return load_cells(build_module(Path(folder), CELLS, CELLS.read_text(), flags="-O0"))
+    return load_cells(kept_module(CELLS, flags="-O0")) if can_compile() else None
 
 
 @cache
@@ -75,6 +74,34 @@ def can_compile() -> bool:
     """Say whether Cython and a compiler are here."""
     has_compiler = shutil.which("cc") or shutil.which("gcc")
     return importlib.util.find_spec("Cython") is not None and has_compiler is not None
+
+
+def kept_module(of: Path, *, flags: str) -> Path:
+    """Return a module as it stands in this checkout, compiled, and compile it if it is not kept.
+
+    Safe to call from many processes at once: one builds, the others wait for it.
+
+    Args:
+        of: Which module it is, by its file in this checkout.
+        flags: As of `build_module`.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home) / "omidpy" / "compiled"
+    folder.mkdir(parents=True, exist_ok=True)
+    compiler = [shutil.which(os.environ.get("CC", "cc")) or "gcc", "--version"]
+    version = subprocess.run(compiler, check=True, capture_output=True).stdout
+    made_of = (
+        *(of.read_bytes(), of.with_suffix(".pxd").read_bytes(), Path(__file__).read_bytes()),
+        *(flags.encode(), sys.version.encode(), version_of("Cython").encode(), version),
+    )
+    digest = hashlib.sha256(b"".join(b"%d:%b" % (len(part), part) for part in made_of))
+    kept = folder / f"{of.stem}-{digest.hexdigest()[:16]}.so"
+    if not kept.exists():
+        with only_one(kept.with_suffix(".lock")):
+            if not kept.exists():
+                with tempfile.TemporaryDirectory(dir=folder) as made:
+                    build_module(Path(made), of, of.read_text(), flags=flags).rename(kept)
+    return kept
 
 
 def build_engine(folder: Path, source: str, *, flags: str) -> Path:

@@ -44,7 +44,7 @@ def build(project: Path) -> Path:
     """
     result = _cache() / f"{project.name}-{fingerprint(project)}"
     if not result.is_dir():
-        with _only_one(result.parent / f"{project.name}.lock"):
+        with only_one(result.parent / f"{project.name}.lock"):
             if not result.is_dir():
                 _build(project, result)
     return result
@@ -110,7 +110,8 @@ def _build(project: Path, result: Path) -> None:
 
 
 @contextmanager
-def _only_one(path: Path) -> Iterator[None]:
+def only_one(path: Path) -> Iterator[None]:
+    """Let one process at a time be in the block, of all that name a file."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.machines.engines import CELLS, build_module
+from tests.machines.engines import CELLS, build_module, kept_module
 from tests.machines.sanitizing import FLAGS, PATIENCE_S, attack, needed_sanitizer
 
 PROGRAM: Final = "tests.machines.hostile_cells"
@@ -25,10 +25,10 @@ BLOCKS_BY_NIGHT: Final = 10_000_000
         pytest.param(BLOCKS_BY_NIGHT, marks=[pytest.mark.nightly, pytest.mark.timeout(PATIENCE_S)]),
     ],
 )
-def test_no_block_is_read_beyond_its_bytes(tmp_path: Path, block_count: int) -> None:
+def test_no_block_is_read_beyond_its_bytes(block_count: int) -> None:
     """And the two forms agree on every one of them."""
     needed_sanitizer()
-    built = build_module(tmp_path, CELLS, CELLS.read_text(), flags=FLAGS)
+    built = kept_module(CELLS, flags=FLAGS)
     seed = random.SystemRandom().getrandbits(32)
     ended = attack(PROGRAM, built, seed=seed, payload_count=block_count)
     assert ended.returncode == 0, f"seed {seed}\n{ended.stdout}{ended.stderr[-5000:]}"

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.machines.engines import SOURCE, build_engine
+from tests.machines.engines import SOURCE, build_engine, kept_module
 from tests.machines.sanitizing import FLAGS, PATIENCE_S, attack, needed_sanitizer
 
 PAYLOADS_BY_DAY: Final = 20_000
@@ -18,10 +18,10 @@ PROGRAM: Final = "tests.machines.hostile_frames"
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the engine as it is."""
+def built() -> Path:
+    """Give the engine as it is."""
     needed_sanitizer()
-    return build_engine(tmp_path_factory.mktemp("engine"), SOURCE.read_text(), flags=FLAGS)
+    return kept_module(SOURCE, flags=FLAGS)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.machines.engines import MESSAGES, build_module
+from tests.machines.engines import MESSAGES, build_module, kept_module
 from tests.machines.sanitizing import FLAGS, PATIENCE_S, attack, needed_sanitizer
 
 PROGRAM: Final = "tests.machines.hostile_messages"
@@ -27,10 +27,10 @@ PAYLOADS_BY_NIGHT: Final = 10_000_000
         ),
     ],
 )
-def test_no_message_is_read_beyond_its_bytes(tmp_path: Path, payload_count: int) -> None:
+def test_no_message_is_read_beyond_its_bytes(payload_count: int) -> None:
     """And the two forms agree on every one of them, as the one call does with the many."""
     needed_sanitizer()
-    built = build_module(tmp_path, MESSAGES, MESSAGES.read_text(), flags=FLAGS)
+    built = kept_module(MESSAGES, flags=FLAGS)
     seed = random.SystemRandom().getrandbits(32)
     ended = attack(PROGRAM, built, seed=seed, payload_count=payload_count)
     assert ended.returncode == 0, f"seed {seed}\n{ended.stdout}{ended.stderr[-5000:]}"
