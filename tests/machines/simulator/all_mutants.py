@@ -151,6 +151,14 @@ BY_NIGHT: Final = frozenset(
         "opened for nobody",
         "write kept that timed out",
         "operation's znode written over",
+        "watermark before durability",
+        "shadow cells under another prefix",
+        "lease kept elsewhere",
+        "claimed unhealed",
+        "last row left out",
+        "cancelled, and left at once",
+        "snapshot before the watermark",
+        "next table made unfenced",
     }
 )
 """Those that are looked for by night alone: there is not time for all of them."""
