@@ -33,7 +33,7 @@ from tests.machines.s3.proxy import S3Proxy
 from tests.machines.s3.server import S3Server
 from tests.machines.s3.troubles import TROUBLES, Scene, Trouble, check, quietly
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("copied_clients")]
 STEP: Final = 4
 """By day every so many-th request meets with trouble, beginning at another for each kind of it."""
 

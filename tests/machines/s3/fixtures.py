@@ -1,7 +1,8 @@
 """The fixtures of stores of objects.
 
-s3            a real server for the tests of a session, and its credentials
-moto_bucket   a bucket in the memory of this process, for tests that need no server
+s3              a real server for the tests of a session, and its credentials
+copied_clients  what makes clients of it cheap for a test that opens many stores
+moto_bucket     a bucket in the memory of this process, for tests that need no server
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 
 from omidpy.committers.objects.store import ObjectStore
 from tests.machines.memory_folder import memory_folder
+from tests.machines.s3.clients import Made, copy_clients
 from tests.machines.s3.server import REGION, S3Server
 
 
@@ -32,7 +34,19 @@ def s3(_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 
 
 @pytest.fixture
-def moto_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def copied_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the stores of a test have copies of one client, where no line of making it matters."""
+    copy_clients(monkeypatch, {})
+
+
+@pytest.fixture(scope="session")
+def _made_for_moto() -> Made:
+    """Give the clients of all tests that ask moto: they hold no connection."""
+    return {}
+
+
+@pytest.fixture
+def moto_bucket(monkeypatch: pytest.MonkeyPatch, _made_for_moto: Made) -> Iterator[str]:
     """Give a bucket of a store that moto plays in this process: no request leaves it.
 
     boto3 asks it wherever no endpoint is named.  It looks at an object and writes it in two steps,
@@ -53,6 +67,7 @@ def moto_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    copy_clients(monkeypatch, _made_for_moto)
     with mock_aws():
         ObjectStore().client.create_bucket(Bucket="lake")
         yield "lake"
