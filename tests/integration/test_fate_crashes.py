@@ -1,8 +1,8 @@
 """Executors are killed before and after every write, and a fresh one finishes: the same world.
 
-In memory every moment is simulated, and every answer is lost once; on a file every moment is a real
-process that is really killed.  On HBase and in ZooKeeper a sample of the moments is, and all of
-them at night.  What is done: `tests/machines/fate_crashes/`.
+In memory every moment is simulated, and every answer is lost once.  On a file, on HBase and in
+ZooKeeper a moment is a real process that is really killed: by day at a sample of them, and at all
+of them at night.  What is done: `tests/machines/fate_crashes/`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ ROAD_BY_DAY: Final = Road.DIRECT
 
 SAMPLED: Final = 13
 """One of so many moments by day, on servers."""
+IN_A_FILE: Final = 3
+"""The same, of real processes on a file: what is simulated in memory is every moment."""
 
 
 @pytest.fixture(params=["well", "badly"])
@@ -128,17 +130,19 @@ def check_all(
         assert ended(doomed, opened) == ENDS[ends_well], moment
 
 
+@pytest.mark.parametrize("every", [IN_A_FILE, pytest.param(1, marks=pytest.mark.nightly)])
 def test_whenever_a_process_is_killed_the_next_one_finishes_on_a_file(
     tmp_path: Path,
     how: str,
+    every: int,
 ) -> None:
-    """Before and after every single write."""
+    """Before some writes and after others; by night before and after every single one."""
     names = (str(number) for number in range(1000))
     check_all(
         tmp_path,
         lambda: partial(in_a_file, tmp_path / f"{next(names)}.db"),
         ends_well=how == "well",
-        every=1,
+        every=every,
         lease_s=60.0,  # a lock tells at once that its process is gone
     )
 

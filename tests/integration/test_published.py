@@ -154,13 +154,14 @@ def test_a_publication_that_is_cut_short_is_not_committed_in_part(
     assert world.seen() == BOTH
 
 
+@pytest.mark.usefixtures("copied_clients")
 def test_whoever_dies_anywhere_leaves_both_or_neither(world: World, s3: S3Server) -> None:
-    """Every moment of requests and of calls of the store; what nobody names is then removed."""
+    """At each third of the moments, and at the last; what nobody names is then removed."""
     living = Mortal()
     world.publish(living)
     assert world.seen() == BOTH
     assert living.moments > 30
-    die_at(s3, world.bucket, range(living.moments))
+    die_at(s3, world.bucket, sorted({*range(0, living.moments, 3), living.moments - 1}))
 
 
 @pytest.mark.nightly
@@ -168,7 +169,7 @@ def test_whoever_dies_anywhere_leaves_both_or_neither(world: World, s3: S3Server
 def test_whoever_dies_anywhere_in_any_mode_leaves_both_or_neither(
     world: World, s3: S3Server, conflict: str
 ) -> None:
-    """The long form: each moment, in each mode."""
+    """The long form: each moment of requests and of calls of the store, in each mode."""
     living = Mortal()
     world.publish(living, conflict=conflict)
     die_at(s3, world.bucket, range(living.moments), conflict=conflict)
@@ -201,7 +202,7 @@ def die_at(s3: S3Server, bucket: Bucket, moments: Any, **options: Any) -> None:
 
 # Python tells of an interrupt in `__del__`, and goes on.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [37, pytest.param(1, marks=pytest.mark.nightly)])
 def test_an_interrupted_publication_is_whole_or_absent(world: World, every: int) -> None:
     """At any line of the call, for whoever commits all the same; what is left is swept."""
     places = Interrupter((Path(committers.__file__).parent,))
