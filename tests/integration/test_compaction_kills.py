@@ -44,6 +44,9 @@ CHANGES: Final = ("split", "move", "merge")
 AGE: Final = "1s"
 """The oracle's low watermark follows the writers at this distance."""
 
+PACE_S: Final = 0.05
+"""Between two transactions of the writer: compactions would pass over thousands of rows else."""
+
 DEATHS: Final = {1: "after_commit", 2: "before_commit", 3: "before_completion"}
 """Of every five transactions, how far these come; see `Mortality.Point` in the driver."""
 
@@ -65,7 +68,7 @@ class Writer:
 
     def _work(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._stop.wait(PACE_S):
                 self._transact(self.count)
                 self.count += 1
         except BaseException as error:  # noqa: BLE001 - the test raises it

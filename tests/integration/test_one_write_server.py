@@ -23,6 +23,9 @@ from tests.machines.processes import ServerProcess, tso_server
 
 pytestmark = pytest.mark.integration
 
+PACE_S = 0.01
+"""Between two transactions of a client: what takes the time is servers that start."""
+
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
@@ -136,7 +139,7 @@ def test_a_killed_server_leaves_no_outcome_open(url: str) -> None:
     def work(number: int) -> None:
         with omidpy.connect(url, tso=address) as tm:
             name = number
-            while not is_over.is_set():
+            while not is_over.wait(PACE_S):
                 name += 10
                 try:
                     tx = tm.begin()

@@ -32,6 +32,8 @@ pytestmark = [
 
 COLUMNS: Any = {"balance": ("cf:balance", "bigint"), "name": ("cf:name", "string")}
 KEY: Any = {"id": "string"}
+PACE_S = 0.01
+"""Between two transfers beside a job, which needs the processor, too."""
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +212,7 @@ def test_two_tables_are_read_at_one_snapshot(spark: SparkSession, world: World) 
     moved: list[int] = []
 
     def move() -> None:
-        while not is_over.is_set():
+        while not is_over.wait(PACE_S):
             row = b"%02d" % (len(moved) % count)
             with world.tm.begin() as tx:
                 tx.table("a").counter_dec(row, b"cf:n", 1)

@@ -32,6 +32,8 @@ pytestmark = [
 COLUMNS: Final[Any] = {"n": ("cf:n", "bigint")}
 ACCOUNTS: Final = 20
 EACH: Final = 100
+PACE_S: Final = 0.05
+"""Between two transfers: Spark needs the processor, and a read as few versions as will do."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def served(hbase: HBase) -> Iterator[tuple[str, str]]:
 
 
 class Bank:
-    """Transfers between two tables, all the time, of clients that know nothing of Spark."""
+    """Transfers between two tables, again and again, of clients that know nothing of Spark."""
 
     def __init__(self, tm: TransactionManager) -> None:
         self._tm = tm
@@ -62,7 +64,7 @@ class Bank:
 
     def _move(self) -> None:
         moved = 0
-        while not self._is_over.is_set():
+        while not self._is_over.wait(PACE_S):
             with self._tm.begin() as tx:
                 row = b"%02d" % (moved % ACCOUNTS)
                 tx.table("a").counter_dec(row, b"cf:n", 1)

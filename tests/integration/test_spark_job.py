@@ -29,6 +29,8 @@ ROOT: Final = Path(__file__).parents[2]
 JOB: Final = ROOT / "compactor" / "compactor.py"
 SUBMIT: Final = Path(sys.executable).parent / "spark-submit"
 QUIET: Final = f"-Dlog4j2.configurationFile={JOB.with_name('log4j2.properties')}"
+# Options of a driver are instead of those in `tests/machines/spark_conf`.
+QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 DEADLINE_S: Final = 300
 
 
@@ -41,7 +43,7 @@ def submitted(
     environment.pop("PYTHONPATH", None)
     environment.update(settings or {})
     return subprocess.run(
-        [str(SUBMIT), "--driver-java-options", QUIET, *submit, str(JOB), *words],
+        [str(SUBMIT), "--driver-java-options", f"{QUIET} {QUICK}", *submit, str(JOB), *words],
         cwd=cwd,
         env=environment,
         capture_output=True,

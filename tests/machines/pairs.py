@@ -22,6 +22,8 @@ from tests.machines.processes import ServerProcess
 TABLE = "pairs"
 COLUMN = b"cf:q"
 WRITERS = 3
+PACE_S = 0.02
+"""Between two transactions of a writer: HBase needs the processor to come back."""
 DEADLINE_S = 180.0
 
 
@@ -85,7 +87,7 @@ class Load:
         try:
             with self.connect() as tm:
                 count = 0
-                while not self._stop.is_set():
+                while not self._stop.wait(PACE_S):
                     self._write_pair(tm, b"%d-%06d" % (number, count))
                     count += 1
         except BaseException as error:  # noqa: BLE001 - the test's thread reports it
