@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from tests.machines.hbase.ports import PortBlock
+from tests.machines.hbase.settings import UNVERIFIED
 from tests.machines.maven import build, java_tool
 from tests.machines.processes import ROOT
 
@@ -35,7 +36,7 @@ LONGEST_END_S = 30.0
 POLL_S = 0.05
 LOG_LINES = 40
 
-QUICK_START = ("-XX:TieredStopAtLevel=1", "-Xmx384m")
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-Xmx384m", *UNVERIFIED)
 """For tests: most of their Java ends before a better compiler would pay."""
 FULL_SPEED = ("-Xmx512m",)
 """For measurements: compile as Java does by itself."""

@@ -18,12 +18,16 @@ from typing import Any, Final
 
 from tests.machines import maven
 from tests.machines.hbase.ports import PortBlock
+from tests.machines.hbase.settings import UNVERIFIED
 from tests.machines.keeper import Kept
 from tests.machines.waiting import wait_for
 
 PROJECT: Final = Path(__file__).parent
 LONGEST_S: Final = 120.0
-QUICK: Final = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+QUICK: Final = (
+    *("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+    *UNVERIFIED,
+)
 CLUSTER: Final = "omidpyAAAAAAAAAAAAAAAA"
 PARTITIONS: Final = 3
 
