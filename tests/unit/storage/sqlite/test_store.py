@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import math
 import os
 import sqlite3
 import stat
@@ -492,6 +493,16 @@ def test_a_durable_check_that_rewrites_its_cell_still_reaches_the_log(
 
 
 # -- threads --------------------------------------------------------------------------------------
+
+
+def test_a_read_behind_a_close_is_told_of_the_close(store: SqliteStore) -> None:
+    """And not that the log is gone, which the last connection takes with it."""
+    store.get("t", [b"r"])
+    store.close()
+    for reader in store._file._idle:
+        reader.log.looked_s = -math.inf  # as it is a moment later
+    with pytest.raises(StorageUnavailable, match="is closed"):
+        store.get("t", [b"r"])
 
 
 def test_a_close_waits_for_calls_in_flight(store: SqliteStore, path: Path) -> None:
