@@ -235,9 +235,8 @@ def check_page_rows(page_rows: int) -> None:
 _QUALIFIER_OF: Final = itemgetter(2)
 
 
-def newest(cells: Iterable[Cell], max_versions: int) -> list[Cell]:
+def newest(cells: list[Cell], max_versions: int) -> list[Cell]:
     """Keep the first `max_versions` versions of each column of cells in HBase's order."""
-    cells = list(cells)
     qualifiers = list(map(_QUALIFIER_OF, cells))
     if not any(map(eq, qualifiers, qualifiers[max_versions:])):
         return cells  # no column can have more, which is the rule

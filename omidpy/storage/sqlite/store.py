@@ -185,7 +185,7 @@ class SqliteStore(SqliteReads):
         def call() -> None:
             changes: list[tuple[str, rules.Effects]] = []
             for table, mutations in batch.items():
-                cells, families = self._physical(table)
+                cells, families, _ = self._physical(table)
                 effects: rules.Effects = {}
                 for mutation in mutations:
                     rules.add_effects(effects, table, mutation, families)
@@ -248,7 +248,7 @@ class SqliteStore(SqliteReads):
             if table is None:
                 prepared += map(self._prepared, some)
                 continue
-            cells, families = self._physical(table)
+            cells, families, _ = self._physical(table)
             effects: rules.Effects = {}
             rows = []
             for one in some:
@@ -264,11 +264,11 @@ class SqliteStore(SqliteReads):
         if isinstance(one, CellGroup):
             return self._prepared_group(one)
         if isinstance(one, Entries):
-            cells, families = self._physical(one.table)
+            cells, families, _ = self._physical(one.table)
             rules.check_entries(one, families)
             return PreparedEntries(cells, one.column, one.absent, one.cells)
         table, mutation, condition = one
-        cells, families = self._physical(table)
+        cells, families, _ = self._physical(table)
         effects: rules.Effects = {}
         rules.add_effects(effects, table, mutation, families)
         return Prepared(cells, mutation.row, effects, self._check(condition))
@@ -279,7 +279,7 @@ class SqliteStore(SqliteReads):
         found: list[tuple[str, Sequence[CellRecord]]] = []
         try:
             for table, records in group.cells.items():
-                cells, families = self._physical(table)
+                cells, families, _ = self._physical(table)
                 rules.check_cells(table, records, families)
                 found.append((cells, records))
         except (NoSuchTable, NoSuchFamily):
@@ -289,7 +289,7 @@ class SqliteStore(SqliteReads):
     def _check(self, condition: Condition | None) -> Check | None:
         if condition is None:
             return None
-        cells, families = self._physical(condition.table)
+        cells, families, _ = self._physical(condition.table)
         rules.check_condition(condition, families)
         return Check(cells, condition.row, condition.column, condition.expected)
 

@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from omidpy.errors import NoSuchTable, StorageError, TableExists
-from omidpy.model import FamilySchema, TableSchema
+from omidpy.model import ColumnSpec, FamilySchema, TableSchema
 from omidpy.storage import rules
 from omidpy.storage.sqlite.queries.cells import create_cells
 
 T = TypeVar("T")
+
+Selection: TypeAlias = list[ColumnSpec] | None
+"""Columns in order and without overlap; None: all."""
 
 
 class Physical(NamedTuple):
@@ -27,6 +30,14 @@ class Physical(NamedTuple):
 
     cells: str
     families: frozenset[bytes]
+    whole: list[ColumnSpec]
+    """The families, in order, as a selection of all that there is."""
+
+    def selection(self, table: str, columns: Sequence[ColumnSpec] | None) -> Selection:
+        """Return which columns are selected; see `rules.selection`."""
+        if columns == self.whole:
+            return None  # what most gets ask for, and quickly said
+        return rules.selection(table, columns, self.families)
 
 
 class Catalog:
@@ -55,7 +66,8 @@ class Catalog:
     def physical(self, connection: sqlite3.Connection, table: str) -> Physical:
         """Return where a table's cells are, and its families."""
         number, families = self._entry(connection, table, "id, families")
-        return Physical(f"cells_{number}", frozenset(map(bytes.fromhex, _families(families))))
+        names = sorted(map(bytes.fromhex, _families(families)))
+        return Physical(f"cells_{number}", frozenset(names), [(name, None) for name in names])
 
     def check_absent(self, connection: sqlite3.Connection, table: str) -> None:
         """Refuse the name of a table that is there."""

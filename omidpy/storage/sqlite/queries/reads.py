@@ -69,8 +69,8 @@ class SqliteReads:
         max_versions: int | None = None,
     ) -> list[Row]:
         """Read rows; see `Store`."""
+        rules.check_bounds(min_version, max_version, max_versions)
         bounds = Bounds(min_version, max_version, max_versions)
-        rules.check_bounds(*bounds)
         for row in rows:
             rules.check_row(row)
 
@@ -87,8 +87,8 @@ class SqliteReads:
         columns: Sequence[ColumnSpec] | None,
         bounds: Bounds,
     ) -> list[Row]:
-        cells, families = self._known.get(table) or self._physical(table)
-        specs = rules.selection(table, columns, families)
+        known = self._known.get(table) or self._physical(table)
+        cells, specs = known.cells, known.selection(table, columns)
         if len(rows) == 1 and takes_one_statement(specs):
             (row,) = rows
             return [
@@ -113,11 +113,11 @@ class SqliteReads:
         page_rows: int = 1000,
     ) -> Iterator[list[Row]]:
         """Yield pages of rows; see `Store`."""
+        rules.check_bounds(min_version, max_version, max_versions)
         bounds = Bounds(min_version, max_version, max_versions)
-        rules.check_bounds(*bounds)
         rules.check_page_rows(page_rows)
         rules.check_range(key_range)
-        rules.selection(table, columns, self._physical(table).families)
+        self._physical(table).selection(table, columns)
         reads = Reads()
         pages = self._pages(
             table, key_range, columns, bounds, reverse=reverse, limit=page_rows, reads=reads
@@ -138,8 +138,8 @@ class SqliteReads:
         start, end = key_range
 
         def call() -> tuple[list[Row], bool]:
-            cells, families = self._physical(table)
-            specs = rules.selection(table, columns, families)
+            known = self._physical(table)
+            cells, specs = known.cells, known.selection(table, columns)
             if specs is not None and not specs:
                 return [], True
 
@@ -200,8 +200,8 @@ class SqliteReads:
         bounds = Bounds(0, max_version, 1)
 
         def call() -> tuple[list[list[PairedCell]], bool]:
-            cells, families = self._physical(table)
-            specs = rules.selection(table, columns, families)
+            known = self._physical(table)
+            cells, specs = known.cells, known.selection(table, columns)
 
             def read(connection: sqlite3.Connection) -> tuple[list[list[PairedCell]], bool]:
                 left = KeyRange(start, end)
@@ -297,8 +297,8 @@ class SqliteReads:
         bounds = Bounds(min_version, max_version, None)
 
         def call() -> Cell | None:
-            cells, families = self._physical(table)
-            specs = rules.selection(table, columns, families)
+            known = self._physical(table)
+            cells, specs = known.cells, known.selection(table, columns)
             return self._file.read(
                 lambda connection: find_cell(connection, cells, prefix, specs, bounds)
             )
