@@ -37,7 +37,7 @@ help:  ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 # What is compiled shadows its source, so a change of that source installs again.
-COMPILED := $(foreach module,tso/core/engine omidpy/wire/protobuf $(addprefix omidpy/storage/hbase/native/,cellblock wire/answers),$(module).py $(module).pxd)
+COMPILED := $(foreach module,tso/core/engine omidpy/base/rows/simple omidpy/wire/protobuf $(addprefix omidpy/storage/hbase/native/,cellblock wire/answers),$(module).py $(module).pxd)
 $(STAMP): pyproject.toml .ci/setup $(wildcard setup.py $(COMPILED))
 	@sh .ci/setup $(STAMP) && touch $(DEMO_STAMP)
 

@@ -1,4 +1,4 @@
-"""Compile the oracle's decision step, messages and what HBase answers where a compiler is found.
+"""Compile the decision step, rows, messages and what HBase answers where a compiler is found.
 
 pyproject.toml has the rest.  The modules run as they are.  Where Cython and a C compiler are at
 hand, the same sources become extension modules; where one of them is missing the build says so and
@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 MODULES = (
     "tso.core.engine",
+    "omidpy.base.rows.simple",
     "omidpy.wire.protobuf",
     "omidpy.storage.hbase.native.cellblock",
     "omidpy.storage.hbase.native.wire.answers",

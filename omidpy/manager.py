@@ -47,7 +47,6 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.facts.commit_table import read_low_watermark
-from omidpy.facts.holds import HeldSnapshot, hold
 from omidpy.facts.tables.catalog import DEFAULT_CONFLICT_LEVEL, Catalog
 from omidpy.model import (
     MAX_VERSION,
@@ -83,6 +82,7 @@ from omidpy.tx.transactional import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from omidpy.facts.holds import HeldSnapshot
     from omidpy.tx.parts.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -295,6 +295,8 @@ class TransactionManager(Alone):
         if isinstance(snapshot, Transaction):
             snapshot.check_open()
             snapshot = snapshot.start_ts
+        from omidpy.facts.holds import hold  # noqa: PLC0415 - few hold a snapshot
+
         return hold(self.session.watermarks, snapshot, self.session.clock, for_s=for_s)
 
     @overload

@@ -18,11 +18,12 @@ PACKAGES: Final = ("omidpy", "tso", "compactor")
 
 COMPILED: Final = (
     "tso/core/engine",
+    "omidpy/base/rows/simple",
     "omidpy/wire/protobuf",
     "omidpy/storage/hbase/native/cellblock",
     "omidpy/storage/hbase/native/wire/answers",
 )
-"""What is compiled, all or nothing: the oracle's engine, messages, HBase's cells and answers."""
+"""What is compiled, all or nothing: the engine, rows, messages, HBase's cells and answers."""
 BUILT: Final = re.compile(rf"({'|'.join(COMPILED)})\.[\w.-]+\.so")
 
 _METADATA: Final = frozenset({"METADATA", "WHEEL", "entry_points.txt", "top_level.txt", "RECORD"})

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, cast
 
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, is_shadow_qualifier
 from omidpy.base.commit_facts import CommitEntry
+from omidpy.base.rows.simple import simple_row, simple_values
 from omidpy.model import ColumnSpec, KeyRange, PairedCell, RowValues, Timestamp, base
 from omidpy.reading.row_facts import RowFacts
-from omidpy.reading.visibility import SeenRow, healed, is_nothing, simple_row, unhealed
+from omidpy.reading.visibility import SeenRow, healed, is_nothing, unhealed
 from omidpy.storage.options import PairsCells, ShapesRows
 
 if TYPE_CHECKING:
@@ -88,27 +89,33 @@ class PairedPages:
         self._reverse = reverse
         self._page_rows = page_rows
 
-    def read(self, pairing: PairsCells, shaping: ShapesRows | None) -> Iterator[PageOfValues]:
+    def read(
+        self, pairing: PairsCells, shaping: ShapesRows | None, *, values_do: bool
+    ) -> Iterator[PageOfValues]:
         """Decide simple rows as they come, and read the others again, whole.
 
         Where many are not simple the rest of the range is read as in any other store.
 
         Args:
             pairing: The store.
-            shaping: The same store, if rows may come as their values by column.
+            shaping: The same store, if it makes these values.
+            values_do: Whether rows may come as their values by column.
         """
         snapshot = self._snapshot
+        decided = simple_values if values_do else simple_row
         for page, keys, found in self._found(pairing, shaping):
             if page is not None:
                 # I10: values are given out only once the horizon was looked at behind them.
                 snapshot.check_horizon(self._table)
                 yield page
                 continue
+            before = snapshot.before
             rows: list[SeenRow | RowValues | None] = [
-                simple_row(row, snapshot.before) if isinstance(row, list) else row for row in found
+                decided(row, before) if isinstance(row, list) else row for row in found
             ]
-            others = [index for index, row in enumerate(rows) if row is None]
-            if others:
+            others: list[int] = []
+            if None in rows:
+                others = [index for index, row in enumerate(rows) if row is None]
                 facts = snapshot.facts(self._table)
                 others = self._simple_if_healed(facts, found, others, rows)
                 facts.heal(is_scan=True)

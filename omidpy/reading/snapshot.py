@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Final, cast, overload
 from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_qualifier
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.base.reach import reached
+from omidpy.base.rows.simple import paired, simple_row
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import NoSuchTable, SnapshotTooOld
-from omidpy.facts.tables.plain_versions import NO_VERSIONS, PlainVersions, plain_versions
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
 from omidpy.model import (
     FIRST_WORLD_TIMESTAMP,
@@ -51,8 +51,6 @@ from omidpy.reading.visibility import (
     Unresolved,
     VisibleCell,
     VisibleRow,
-    paired,
-    simple_row,
     sort_row,
     visible_row,
 )
@@ -61,6 +59,7 @@ from omidpy.storage.options import PairsCells, ShapesRows
 
 if TYPE_CHECKING:
     from omidpy.base.telemetry.tracing import Tracing
+    from omidpy.facts.tables.plain_versions import PlainVersions
     from omidpy.facts.tables.removed import Removals
     from omidpy.reading.one_table import KnownStates, OneTable
 
@@ -130,6 +129,11 @@ class SnapshotReader:
         Cost: 1 to 3 gets, the first time that one is asked for.
         """
         if self._plain is None:
+            from omidpy.facts.tables.plain_versions import (  # noqa: PLC0415 - few ask
+                NO_VERSIONS,
+                plain_versions,
+            )
+
             self._plain = plain_versions(self.store) or NO_VERSIONS
         return self._plain.contains(version)
 
@@ -410,7 +414,7 @@ class Snapshot:
                 self, one_table, table, key_range, columns, reverse=reverse, page_rows=page_rows
             )
             shaping = self._reader.shaping if values_do else None
-            yield from paired_pages.read(pairing, shaping)
+            yield from paired_pages.read(pairing, shaping, values_do=values_do)
         one_table.check()
         # That nothing more was found is an answer too, and rows may have been collected whole.
         self.check_horizon(table)
@@ -637,7 +641,7 @@ class Snapshot:
             )
 
 
-def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] | None:
+def physical_columns(columns: Sequence[ColumnSpec] | None) -> Sequence[ColumnSpec] | None:
     """Return what must be read to see `columns`: their shadow cells, and the family's markers."""
     if columns is None:
         return None
@@ -645,7 +649,7 @@ def physical_columns(columns: Sequence[ColumnSpec] | None) -> list[ColumnSpec] |
         if qualifier is not None:
             break
     else:
-        return list(columns)  # families alone, the rule: all of theirs is read
+        return columns  # families alone, the rule: all of theirs is read
     whole = {family for family, qualifier in columns if qualifier is None}
     wanted: dict[ColumnSpec, None] = {(family, None): None for family in whole}
     for family, qualifier in columns:

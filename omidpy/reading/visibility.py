@@ -20,10 +20,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from omidpy.base.cells import (
-    LEGACY_TOMBSTONE,
-    LONG_BYTES,
     SHADOW_PREFIX,
-    SHADOW_SUFFIX,
     data_qualifier,
     decode_long,
     is_family_marker,
@@ -33,6 +30,7 @@ from omidpy.base.cells import (
 )
 from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.base.reach import reached
+from omidpy.base.rows.simple import SimpleRow
 from omidpy.model import TIMESTAMP_STEP, Cell, PairedCell, Timestamp, base
 
 # -- resolving one cell ----------------------------------------------------------------------------
@@ -208,9 +206,6 @@ class VisibleRow(NamedTuple):
     """Committed cells that decided the row, tombstones among them, and had no shadow cell in it."""
 
 
-SimpleRow: TypeAlias = list[PairedCell]
-"""The same for a row where every column is decided by a cell whose shadow cell was read."""
-
 SeenRow: TypeAlias = VisibleRow | SimpleRow
 """What a snapshot sees of a row, at most one cell a column, in HBase's order."""
 
@@ -337,77 +332,6 @@ def visible_row(
             and (cell.family, cell.qualifier, cell.version) not in row.shadows
         ],
     )
-
-
-def simple_row(cells: list[PairedCell], before: bytes) -> SimpleRow | None:
-    """Pick the versions that a snapshot sees in a row where all is simple; None where it is not.
-
-    Simple is: the newest version of every column has a shadow cell of a commit before the snapshot,
-    and nothing can be a family marker.  Most rows of most tables are, and of those this says what
-    `visible_row` says, without making an object: scans ask it for every row, and most get back
-    what they gave.
-
-    Args:
-        cells: The row.
-        before: The snapshot's start_ts as a shadow cell would hold it.  Timestamps have no sign, so
-            that their bytes compare as they do.
-    """
-    last_family = last_qualifier = None
-    is_whole = True
-    for _, family, qualifier, _, value, shadow in cells:
-        if qualifier == last_qualifier and family == last_family:
-            is_whole = False
-            continue
-        if not shadow or shadow >= before or len(shadow) != LONG_BYTES or not qualifier:
-            return None
-        last_family, last_qualifier = family, qualifier
-        if not value or value == LEGACY_TOMBSTONE:
-            is_whole = False
-    return cells if is_whole else _newest_values(cells)
-
-
-def _newest_values(cells: Iterable[PairedCell]) -> SimpleRow:
-    """Keep the newest version of each column, unless it is a tombstone."""
-    newest: dict[tuple[bytes, bytes], PairedCell] = {}
-    for cell in cells:
-        newest.setdefault(cell[1:3], cell)
-    return [cell for cell in newest.values() if not is_tombstone(cell[4])]
-
-
-def paired(cells: Sequence[Cell]) -> list[PairedCell]:
-    """Pair a row's data cells with their shadow cells for `simple_row`.
-
-    Shadow cells sort before the data of almost every qualifier.  One that does not, and one in
-    Omid's older form, is not found, so that its row is not simple.
-    """
-    half = len(cells) // 2
-    pairs: list[PairedCell] = []
-    for shadow, cell in zip(cells[:half], cells[half:], strict=False):
-        # Nearly every row is as many shadow cells and then their data, in the same order.
-        _, family, qualifier, version, _ = cell
-        if (
-            shadow[2] != SHADOW_PREFIX + qualifier + SHADOW_SUFFIX
-            or shadow[3] != version
-            or shadow[1] != family
-            or qualifier[-2:] == SHADOW_SUFFIX
-        ):
-            break
-        pairs.append((*cell, shadow[4]))
-    if 2 * len(pairs) == len(cells):
-        return pairs
-    return _paired(cells)
-
-
-def _paired(cells: Sequence[Cell]) -> list[PairedCell]:
-    shadows: dict[tuple[bytes, bytes, int], bytes] = {}
-    pairs: list[PairedCell] = []
-    for cell in cells:
-        _, family, qualifier, version, value = cell
-        if not is_shadow_qualifier(qualifier):
-            pairs.append((*cell, shadows.get((family, qualifier, version))))
-        elif qualifier.startswith(SHADOW_PREFIX):
-            shadows[family, data_qualifier(qualifier), version] = value
-    return pairs
 
 
 def unhealed(cells: Iterable[PairedCell]) -> list[PairedCell]:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from omidpy.base.cells import is_tombstone
+from omidpy.base.rows.simple import values_of
 from omidpy.base.schema.family_options import happybase_settings
 from omidpy.base.words.arguments import (
     check_count,
@@ -129,7 +130,8 @@ class TransactionalTable(Counters, Frames):
         refuse("timestamp", timestamp)
         # Of all columns it is `_read` that looks whether the transaction runs.
         specs = self._all_columns if columns is None else self._column_specs(columns)
-        return self._read((check_row(row),), specs, include_timestamp=include_timestamp)[0]
+        (seen,) = self._read((check_row(row),), specs)
+        return _with_timestamps(seen) if include_timestamp else _values(seen)
 
     def rows(
         self,
@@ -147,7 +149,8 @@ class TransactionalTable(Counters, Frames):
             raise TypeError(f"rows must be a sequence of row keys, not {type(rows).__name__}")
         specs = self._column_specs(columns)
         keys = [check_row(row) for row in rows]
-        found = self._read(keys, specs, include_timestamp=include_timestamp)
+        shaped = _with_timestamps if include_timestamp else _values
+        found = map(shaped, self._read(keys, specs))
         return [(key, data) for key, data in zip(keys, found, strict=True) if data]
 
     def cells(
@@ -384,20 +387,13 @@ class TransactionalTable(Counters, Frames):
             (own, self._overlaid(own, NOTHING, written[own], specs)) for own in reversed(waiting)
         ]
 
-    def _read(
-        self,
-        keys: Sequence[bytes],
-        specs: list[ColumnSpec] | None,
-        *,
-        include_timestamp: bool,
-    ) -> list[dict[bytes, Any]]:
+    def _read(self, keys: Sequence[bytes], specs: list[ColumnSpec] | None) -> list[SeenRow]:
         self._host.check_open()
-        shaped = _with_timestamps if include_timestamp else _values
         found = self._snapshot.read(self.name, keys, specs)
         if self._buffer.is_clear:
-            return [shaped(seen) for seen in found]
+            return found
         return [
-            shaped(self._overlaid(key, seen, self._buffer.row(self.name, key), specs))
+            self._overlaid(key, seen, self._buffer.row(self.name, key), specs)
             for key, seen in zip(keys, found, strict=True)
         ]
 
@@ -507,7 +503,7 @@ class TransactionalTable(Counters, Frames):
 
 def _values(row: SeenRow) -> dict[bytes, Any]:
     if isinstance(row, list):
-        return {family + b":" + name: value for _, family, name, _, value, _ in row}
+        return values_of(row)
     return {family + b":" + name: value for (_, family, name, _, value), _ in row.cells}
 
 

@@ -1,10 +1,10 @@
 """What is compiled in both of its forms, as it is written, and compiled.
 
-The oracle's decision step, the encoding of messages, the codec of HBase's cells, and what reads
-HBase's answers.  The compiled form is built from the same source, so that it is tested whether or
-not the installed package happens to be compiled, and kept outside the checkout by what it is built
-of: a change of the source, of a flag, of Python, Cython or the compiler builds again, and nothing
-else.  Each worker of each Python would spend ten seconds on it otherwise.
+The oracle's decision step, what decides simple rows, the encoding of messages, the codec of HBase's
+cells, and what reads HBase's answers.  The compiled form is built from the same source, so that it
+is tested whether or not the installed package happens to be compiled, and kept outside the checkout
+by what it is built of: a change of the source, of a flag, of Python, Cython or the compiler builds
+again, and nothing else.  Each worker of each Python would spend ten seconds on it otherwise.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ CELLS = ROOT / "omidpy" / "storage" / "hbase" / "native" / "cellblock.py"
 """The codec's source."""
 ANSWERS = ROOT / "omidpy" / "storage" / "hbase" / "native" / "wire" / "answers.py"
 """The source of what reads answers."""
+ROWS = ROOT / "omidpy" / "base" / "rows" / "simple.py"
+"""The source of what decides simple rows."""
 MESSAGES = ROOT / "omidpy" / "wire" / "protobuf.py"
 """The source of what encodes messages."""
 
@@ -68,6 +70,20 @@ def interpreted_answers() -> ModuleType:
 def interpreted_messages() -> ModuleType:
     """Load the source of what encodes messages, also where a compiled module lies beside it."""
     return _load("protobuf_interpreted", MESSAGES)
+
+
+@cache
+def interpreted_rows() -> ModuleType:
+    """Load the source of what decides simple rows, also where a compiled module lies beside it."""
+    return _load("simple_rows_interpreted", ROWS)
+
+
+@cache
+def compiled_rows() -> ModuleType | None:
+    """Compile what decides simple rows; None where Cython or a compiler is missing."""
+    if not can_compile():
+        return None
+    return _load("omidpy.base.rows.simple", kept_module(ROWS, flags="-O0"))
 
 
 def can_compile() -> bool:

@@ -22,6 +22,7 @@ from omidpy.base.cells import (
     is_shadow_qualifier,
     shadow_qualifier,
 )
+from omidpy.base.rows.simple import paired, simple_row
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import CorruptCell
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable, create_system_tables
@@ -36,15 +37,18 @@ from omidpy.reading.visibility import (
     VisibleCell,
     VisibleRow,
     cells_of,
-    paired,
-    simple_row,
     sort_row,
     visible_row,
 )
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.native import cellblock
 from omidpy.storage.sqlite import SqliteStore
-from tests.machines.engines import compiled_cells, interpreted_cells
+from tests.machines.engines import (
+    compiled_cells,
+    compiled_rows,
+    interpreted_cells,
+    interpreted_rows,
+)
 from tso.core.writes import commit_entry
 
 START = Timestamp(500)
@@ -84,15 +88,29 @@ def row_of(
     )
 
 
-@given(written)
+def rows_form(name: str) -> Any:
+    """Return what decides simple rows in one of its forms."""
+    found = interpreted_rows() if name == "interpreted" else compiled_rows()
+    if found is None:
+        pytest.skip("Cython or a C compiler is missing, so there is no compiled form")
+    assert found.is_compiled() == (name == "compiled")
+    return found
+
+
+@pytest.mark.parametrize("form", ["interpreted", "compiled"])
+@given(written=written)
 def test_a_simple_row_is_what_the_long_way_sees(
-    written: Sequence[tuple[tuple[bytes, bytes], int, bytes, str]],
+    form: str, written: Sequence[tuple[tuple[bytes, bytes], int, bytes, str]]
 ) -> None:
     """And it asks nothing, because every answer is in the row."""
+    rows = rows_form(form)
     cells = row_of(written)
-    simple = simple_row(paired(cells), encode_long(START))
+    simple = rows.simple_row(rows.paired(cells), encode_long(START))
+    shaped = rows.simple_values(rows.paired(cells), encode_long(START))
     if simple is None:
+        assert shaped is None
         return
+    assert shaped == rows.values_of(simple) == values_of(cells_of(simple))
     try:
         seen = visible_row(sort_row(cells), START, {}, {}, versions_read=None)
     except CorruptCell:
@@ -101,16 +119,18 @@ def test_a_simple_row_is_what_the_long_way_sees(
     assert cells_of(simple) == list(seen.cells)
 
 
-@given(written)
+@pytest.mark.parametrize("form", ["interpreted", "compiled"])
+@given(written=written)
 def test_the_short_way_is_taken_where_all_is_healed(
-    written: Sequence[tuple[tuple[bytes, bytes], int, bytes, str]],
+    form: str, written: Sequence[tuple[tuple[bytes, bytes], int, bytes, str]]
 ) -> None:
     """Else it would be right, and of no use."""
+    rows = rows_form(form)
     cells = row_of([(column, at - at % 50, value, "new") for column, at, value, _ in written])
     plain = [cell for cell in cells if cell.version < 450 and cell.qualifier > b"\x00\xc2\x80\xff"]
     kept = {(cell.family, shadow_qualifier(cell.qualifier), cell.version) for cell in plain}
     healed = [cell for cell in cells if cell in plain or cell[1:4] in kept]
-    assert simple_row(paired(healed), encode_long(START)) is not None
+    assert rows.simple_row(rows.paired(healed), encode_long(START)) is not None
 
 
 plain_names = st.sets(
@@ -152,6 +172,17 @@ def damaged(
             break
     known = {cell[1:4]: cell for cell in cells}
     return sorted(known.values(), key=lambda cell: (cell.family, cell.qualifier, -cell.version))
+
+
+@given(st.one_of(nearly_plain, written.map(row_of)))
+def test_both_forms_say_the_same(cells: list[Cell]) -> None:
+    """Of rows as they are, and of those where something is amiss."""
+    interpreted, compiled = rows_form("interpreted"), rows_form("compiled")
+    pairs = compiled.paired(cells)
+    assert pairs == interpreted.paired(cells)
+    for before in (encode_long(START), encode_long(0), encode_long(10**6)):
+        assert compiled.simple_row(pairs, before) == interpreted.simple_row(pairs, before)
+        assert compiled.simple_values(pairs, before) == interpreted.simple_values(pairs, before)
 
 
 @pytest.mark.parametrize("form", ["interpreted", "compiled"])

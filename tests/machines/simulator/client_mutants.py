@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from omidpy.base.rows.simple import simple_row
 from omidpy.commit.outcome import OutcomeFinder
 from omidpy.commit.post_commit import Completer
 from omidpy.errors import StorageError
@@ -16,7 +17,7 @@ from omidpy.oracle.tcp import TcpOracle
 from omidpy.reading import resolution, row_facts, snapshot, visibility
 from omidpy.reading.resolution import healing
 from omidpy.reading.snapshot import Snapshot
-from omidpy.reading.visibility import ReadCommitEntry, Resolution, Resolver, simple_row
+from omidpy.reading.visibility import ReadCommitEntry, Resolution, Resolver
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.writes.buffer import DroppedSavepoint, WriteBuffer
 from tests.machines.simulator.mutants import (

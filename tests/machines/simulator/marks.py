@@ -14,6 +14,7 @@ ROOT: Final = Path(__file__).parents[3]
 PACKAGES: Final = ("omidpy", "tso", "compactor")
 COMPILED: Final = (
     "tso/core/engine.py",
+    "omidpy/base/rows/simple.py",
     "omidpy/wire/protobuf.py",
     "omidpy/storage/hbase/native/cellblock.py",
     "omidpy/storage/hbase/native/wire/answers.py",

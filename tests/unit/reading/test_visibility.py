@@ -9,6 +9,7 @@ import pytest
 
 from omidpy.base.cells import LEGACY_TOMBSTONE, SHADOW_SUFFIX, encode_long, shadow_qualifier
 from omidpy.base.commit_facts import INVALID
+from omidpy.base.rows.simple import paired
 from omidpy.errors import CorruptCell
 from omidpy.model import Cell, Timestamp
 from omidpy.reading.visibility import (
@@ -26,7 +27,6 @@ from omidpy.reading.visibility import (
     VisibleRow,
     commit_timestamp,
     healed,
-    paired,
     sort_row,
     unhealed,
     visible_row,

@@ -18,6 +18,7 @@ from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar, cast
 
+from omidpy.base.rows.simple import by_row
 from omidpy.errors import CorruptCell
 from omidpy.model import Cell, CellRecord, ColumnSpec, KeyRange, PairedCell
 from omidpy.storage import portions, rules
@@ -44,7 +45,6 @@ FIRST_CHUNK_CELLS: Final = 4
 MAX_CHUNK_CELLS: Final = 1024
 """Cells fetched at a time: few until their size is known, then what the page seems to need."""
 
-ROW_OF: Final = itemgetter(0)
 VALUE_OF: Final = itemgetter(4)
 
 PAGE_BYTES: Final = 4 << 20
@@ -170,7 +170,7 @@ def read_page(
     most_bytes = PAGE_BYTES if most is None else min(PAGE_BYTES, most.size_bytes)
     with closing(found):
         while chunk := list(made(islice(found, chunk_cells))):
-            rows = [list(cells) for _, cells in groupby(chunk, ROW_OF)]
+            rows = by_row(chunk)
             if page and page[-1][0][0] == chunk[0][0]:
                 page[-1] += rows.pop(0)
             page += rows

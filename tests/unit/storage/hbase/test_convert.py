@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omidpy.base.cells import shadow_qualifier
+from omidpy.base.rows.simple import paired
 from omidpy.model import MAX_VERSION, Cell
-from omidpy.reading.visibility import paired
 from omidpy.storage.hbase import filters
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.thrift2 import convert
