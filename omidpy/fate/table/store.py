@@ -48,7 +48,7 @@ from omidpy.errors import (
     TableExists,
 )
 from omidpy.facts.control import MENDED_BY
-from omidpy.fate.operation import FateId, Operation, Unreadable, is_id
+from omidpy.fate.operation import FateId, Operation, Status, Unreadable, is_id
 from omidpy.fate.store import FORMAT, FateStore, brief, is_live
 from omidpy.fate.table.joined import JoinedChanges
 from omidpy.fate.table.rows import (
@@ -212,8 +212,15 @@ class TableFateStore(FateStore):
         return operation_of(cells, table=self._table) if cells else None
 
     def scan_live(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
-        """Yield what is not finished; see `FateStore`.  Cost: 1 RPC a page."""
-        return self._scan(OPERATION_PREFIX, but)
+        """Yield what is not finished; see `FateStore`.
+
+        Cost: 1 RPC a page, and 1 get for each that was not submitted yet.
+        """
+        for one in self._scan(OPERATION_PREFIX, but):
+            # The echo of a finished one (`_remove_left`) would keep its locks for ever.
+            is_new = isinstance(one, Operation) and one.status is Status.NEW
+            if not (is_new and self._get([done_row_of(one.id)])[0]):
+                yield one
 
     def scan_finished(self) -> Iterator[Operation | Unreadable]:
         """Yield what is finished; see `FateStore`.  Cost: 1 RPC a page."""

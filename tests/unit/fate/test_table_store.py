@@ -339,7 +339,7 @@ def cost_behind(finished: int) -> tuple[int, int, int]:
 def test_no_cost_grows_with_what_is_finished() -> None:
     """Neither a look, nor an operation with its locks, nor the minute's sweep."""
     assert cost_behind(10) == cost_behind(300)
-    assert cost_behind(300)[0] == 1
+    assert cost_behind(300)[0] == 2, "the one that is there, and whether it has ended"
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -387,6 +387,26 @@ def test_an_end_of_which_both_rows_are_there_goes_whole() -> None:
     assert fates.delete(held)
     assert fates.read(made.id) is None
     assert list(fates.scan()) == []
+
+
+@pytest.mark.parametrize("make_store", [MemoryStore, LikeThrift2])
+def test_an_echo_of_a_submission_keeps_no_locks(make_store: Callable[[], Store]) -> None:
+    """It came when the operation had ended, and its locks were left to others."""
+    store, clock = make_store(), ManualClock()
+    fates = TableFateStore(store)
+    made = fates.create(an_operation())
+    fates.write(made, replace(made, status=Status.FAILED, stack=(), finished_ms=1))
+    assert Locks(fates).write("t", made.id) is None
+    store.write({FATE_TABLE: [insertion(made)]})
+    assert list(fates.scan_live()) == []
+    fate = Fate(Locks(fates), fates, clock=clock)
+    waiting = fate.submit("TEST", Locking("t"))
+    for _ in range(3):
+        fate.run_pending()
+        clock.advance(SWEEP_EVERY_S)
+    found = fates.read(FateId(waiting.id))
+    assert found is not None
+    assert found.status is Status.SUCCESSFUL
 
 
 def test_a_store_of_the_first_format_is_read_and_then_written_as_ours() -> None:
