@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from omidpy.base.tables import CONTROL_TABLE
 from tests.machines.simulator.bucket_mutants import FAILING, POISONED
+from tests.machines.simulator.collection_mutants import HELD
 from tests.machines.simulator.committer_mutants import STALLING
 from tests.machines.simulator.compaction_mutants import COMPACTING
 from tests.machines.simulator.mutants import STALLED
@@ -73,6 +75,9 @@ SEEKING: Final[Mapping[str, Focus]] = {
         keeper_pauses_s=(0.1,),
         keeper_stalls=(Stall(0.05, 4.0),),
         poison_shares=(0.4,),
+    ),
+    "hold.came_too_late": HELD._replace(
+        holder_stalls=(Stall(0.5, 12.0, f"write {CONTROL_TABLE}"),),
     ),
     "oracle.place_of_a_greedy_share": ALONE._replace(
         strangers=(2,),
