@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED, is_system_table
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import StorageUnavailable, UsageError
 from omidpy.happybase.columns import table_text
 from omidpy.storage.hbase.native.address import parse_native
@@ -83,7 +83,7 @@ class PlainSession:
             UsageError: transactions write it.
             NoSuchTable: it is not there.
         """
-        now_s = time.monotonic()
+        now_s = SystemClock.monotonic_s()
         asked_s = self._plain.get(name)
         if asked_s is not None and now_s - asked_s < PLAIN_AGE_S:
             return

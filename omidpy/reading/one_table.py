@@ -7,11 +7,10 @@ nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeVar
 
-from omidpy.base.timing.clock import Clock
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import StorageError
 from omidpy.facts.tables.sameness import check_same, which_table
 from omidpy.model import Timestamp
@@ -96,7 +95,7 @@ class OneTable:
         self._states = states
         self._table = table
         self._which = states.which(table, incarnation, begun)
-        self._since_s = time.monotonic()
+        self._since_s = SystemClock.monotonic_s()
         self._parts: list[Reads | None] = []
         self._more = 0
 
@@ -124,7 +123,7 @@ class OneTable:
         Cost: nothing behind one read, or behind several that took less than it takes a cluster to
         make a table anew; else 1 look (`check_same`).
         """
-        if self._states.is_remote and time.monotonic() - self._since_s <= LONG_READ_S:
+        if self._states.is_remote and SystemClock.monotonic_s() - self._since_s <= LONG_READ_S:
             return
         if self._which is not None and not self.is_one_read:
             self._states.check(self._table, self._which)

@@ -20,7 +20,6 @@ each batch, whatever its age.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final, cast, overload
@@ -29,7 +28,7 @@ from omidpy.base.cells import FAMILY_MARKER_QUALIFIER, encode_long, shadow_quali
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.base.reach import reached
 from omidpy.base.rows.simple import paired, simple_row
-from omidpy.base.timing.clock import Clock
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import NoSuchTable, SnapshotTooOld
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
 from omidpy.model import (
@@ -232,7 +231,7 @@ class Snapshot:
         """Read rows, with commit entries that were read for this snapshot already."""
         versions = self._reader.first_versions
         may_be_calls = len(rows) > 1 and self._reader.is_remote
-        since_s = time.monotonic() if may_be_calls else 0.0
+        since_s = SystemClock.monotonic_s() if may_be_calls else 0.0
         found = self._reader.store.get(
             table,
             rows,
@@ -240,7 +239,7 @@ class Snapshot:
             max_version=self.max_version,
             max_versions=versions,
         )
-        if may_be_calls and [] in found and time.monotonic() - since_s > LONG_READ_S:
+        if may_be_calls and [] in found and SystemClock.monotonic_s() - since_s > LONG_READ_S:
             # Of several calls, or of one that was made again: the table may be another one by now.
             self._note_vanished(table, None)
         return self._select(table, rows, found, columns, versions_read=versions, entries=entries)

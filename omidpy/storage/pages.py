@@ -6,11 +6,11 @@ dropped, and another one made by its name; the rest of the pages is then of that
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.storage.base import LONG_READ_S
 
 P = TypeVar("P")
@@ -28,9 +28,9 @@ class Reads:
     def through_a_gateway(self) -> Iterator[None]:
         """Count the call within; one that took long twice, as the gateway may have made it anew."""
         self.count += 1
-        since_s = time.monotonic()
+        since_s = SystemClock.monotonic_s()
         yield
-        self.count += time.monotonic() - since_s > LONG_READ_S
+        self.count += SystemClock.monotonic_s() - since_s > LONG_READ_S
 
 
 class Pages(Iterator[P]):

@@ -17,7 +17,6 @@ import os
 import sqlite3
 import tempfile
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from weakref import WeakSet
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
 from omidpy.storage.sqlite.handle import Handle, transact
@@ -228,7 +228,7 @@ class Database:
     def _read_on(self, reader: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read, unless what others write goes elsewhere than what is open (I8)."""
         log = reader.log
-        now_s = time.monotonic()
+        now_s = SystemClock.monotonic_s()
         try:
             if now_s - log.looked_s >= READS_LOOK_S:
                 self._name.check()

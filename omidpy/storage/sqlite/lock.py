@@ -31,6 +31,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, TypeVar
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
 
@@ -436,7 +437,7 @@ class FileLock:
 
         Another process makes a file anew where it was removed, and takes that lock.
         """
-        now_s = time.monotonic()
+        now_s = SystemClock.monotonic_s()
         if self._is_named and now_s - self._looked_s >= NAME_LOOK_S:
             within(self._mutex, self._look)
             self._looked_s = now_s

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from omidpy import admin, aio
+from omidpy.base.timing.clock import SystemClock
 from omidpy.codec import BYTES
 from omidpy.errors import SnapshotTooOld, StorageError
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S
@@ -327,6 +328,46 @@ def test_on_a_cluster_a_scan_that_is_over_soon_does_not_look(
         drop_and_make(client.tm)
         with pytest.raises(StorageError, match=ANEW) if is_refused else nullcontext():
             list(found)
+
+
+@pytest.mark.parametrize("is_scan", [True, False])
+def test_a_read_during_which_the_machine_was_suspended_took_long(
+    monkeypatch: pytest.MonkeyPatch, *, is_scan: bool
+) -> None:
+    """The clock of Python's `time.monotonic` stood still, but the cluster did not."""
+
+    class Remote(RestoringStore):
+        """A cluster, of which rows are read one after the other."""
+
+        @property
+        def capabilities(self) -> Capabilities:
+            """Those of one."""
+            return replace(super().capabilities, remote=True)
+
+        def get(self, table: str, rows: Sequence[bytes], **read: Any) -> list[Row]:
+            """Be suspended behind the first row."""
+            if table != TABLE or len(rows) == 1:
+                return super().get(table, rows, **read)
+            first = super().get(table, rows[:1], **read)
+            suspended()
+            return first + super().get(table, rows[1:], **read)
+
+    def suspended() -> None:
+        nonlocal now_s
+        now_s += 3600.0
+        drop_and_make(client.tm)
+
+    now_s = 1.0
+    client = Client(Remote())
+    fill(client.tm)
+    monkeypatch.setattr(SystemClock, "monotonic_s", lambda *_: now_s)
+    with client.tm.begin(read_only=True) as tx:
+        if is_scan:
+            found = tx.table(TABLE).scan(batch_size=2)
+            next(found)
+            suspended()
+        with pytest.raises(StorageError, match="dropped"):
+            list(found) if is_scan else tx.table(TABLE).rows(ROWS)
 
 
 def test_a_scan_that_begins_behind_the_change_is_not_refused(client: Client) -> None:

@@ -13,12 +13,12 @@ view, until it has all come or is more than its reader wants.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import OmidError
 from omidpy.model import Cell, KeyRange
 from omidpy.storage.hbase.native import cellblock, scan_messages
@@ -130,7 +130,7 @@ class Scanner:
         is_ahead, count = True, 0
         try:
             while position is not None:
-                if ahead is not None and time.monotonic() > ahead.sent_s + MOST_AHEAD_S:
+                if ahead is not None and SystemClock.monotonic_s() > ahead.sent_s + MOST_AHEAD_S:
                     forget([ahead.sent])
                     ahead, is_ahead = None, False
                 page = self.page(position, rows, ahead=ahead)
@@ -155,7 +155,7 @@ class Scanner:
             if self._is_behind_end(position):
                 return None
             region = self._region(position)
-            sent_s = time.monotonic()
+            sent_s = SystemClock.monotonic_s()
             return _Ahead(self._send(region, position, rows, PAGE_BYTES), region, sent_s)
         except (CallFailed, OmidError):
             return None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import UsageError
 from omidpy.happybase import session
 from omidpy.happybase.connection import Connection
@@ -51,7 +50,7 @@ def test_a_table_that_was_adopted_meanwhile_is_not_written(
 ) -> None:
     """Programs have connections open for months, and operators adopt tables in between."""
     now_s = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(SystemClock, "monotonic_s", lambda: now_s)
     one = connection()
     for _ in range(3):
         one.check_plain(b"t")
