@@ -1,8 +1,9 @@
 """Say how old a timestamp is, by a clock that cannot be set.
 
-The oracle counts elapsed time itself: monotonic time while it runs, plausible wall time while it
-was down.  From samples of (elapsed time, last timestamp issued) follow the low watermark by age,
-and, for readers of the recorded ones, retention.  Pure: readings of the clocks are arguments.
+The oracle counts elapsed time itself: monotonic time while it runs, and also while it was down if
+its machine ran on; else plausible wall time.  From samples of (elapsed time, last timestamp issued)
+follow the low watermark by age, and, for readers of the recorded ones, retention.  Pure: readings
+of the clocks are arguments.
 
 A watermark that moved with the date would abort every transaction, or drop all history, on the day
 the clock is set wrong (docs/decisions/0005).
@@ -59,10 +60,7 @@ class OracleTime:
         """How far ahead the wall clock was when it was last not believed; 0 if it never was."""
         elapsed_ms = 0
         if last_sample is not None:
-            downtime_ms = now.wall_ms - last_sample.wall_ms
-            elapsed_ms = last_sample.elapsed_ms
-            if 0 < downtime_ms <= MAX_DOWNTIME_MS:
-                elapsed_ms += downtime_ms
+            elapsed_ms = last_sample.elapsed_ms + _downtime_ms(now, last_sample)
         self._start_elapsed_ms = elapsed_ms
         self._start_s = now.monotonic_s
         self._start_wall_ms = now.wall_ms
@@ -86,6 +84,15 @@ class OracleTime:
             return self._start_wall_ms + running_ms + self._lead_ms
         self._lead_ms = max(self._lead_ms, lead_ms)
         return now.wall_ms
+
+
+def _downtime_ms(now: Now, last_sample: Sample) -> int:
+    """Return for how long there was no oracle, as far as that is known."""
+    if last_sample.boot and last_sample.boot == now.boot:
+        # The date may have been set meanwhile: all of history, and keys, would be old at once.
+        return max(round(now.monotonic_s * 1000) - last_sample.boot_ms, 0)
+    downtime_ms = now.wall_ms - last_sample.wall_ms
+    return downtime_ms if 0 < downtime_ms <= MAX_DOWNTIME_MS else 0
 
 
 class HeldBack(NamedTuple):

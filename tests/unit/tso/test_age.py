@@ -46,6 +46,20 @@ def test_an_implausible_downtime_counts_as_none() -> None:
     assert longest.elapsed_ms(Now(0, 0.0)) == 5000 + MAX_DOWNTIME_MS
 
 
+def test_between_two_oracles_of_one_boot_the_date_counts_for_nothing() -> None:
+    """Set forward by a day meanwhile, it would make all of history old, and keys forgotten."""
+    sample = Sample(5000, 100_000, 0, boot="this one", boot_ms=9000)
+    for wall_ms in (0, 130_000, 100_000 + DAY_MS):
+        time = OracleTime(Now(wall_ms, 39.0, "this one"), last_sample=sample)
+        assert time.elapsed_ms(Now(0, 39.5)) == 35_500
+    # It says nothing of another boot, nor if it is none that counts.
+    for boot, elapsed_ms in (("another", 35_000), ("", 35_000)):
+        time = OracleTime(Now(130_000, 39.0, boot), last_sample=sample)
+        assert time.elapsed_ms(Now(0, 39.0)) == elapsed_ms
+    early = OracleTime(Now(130_000, 8.0, "this one"), last_sample=sample)
+    assert early.elapsed_ms(Now(0, 8.0)) == 5000
+
+
 def test_the_date_may_lead_elapsed_time_by_ten_seconds() -> None:
     """NTP steps are believed, absurd leaps are replaced by elapsed time and reported."""
     time = OracleTime(Now(1_000_000, 0.0), last_sample=None)
