@@ -42,6 +42,7 @@ from omidpy.committers.publishing import ending, lateness
 from omidpy.committers.publishing.ending import Effort
 from omidpy.committers.values import Manifest
 from omidpy.errors import CommitterError, FateError, OperationFailed, UsageError
+from omidpy.facts.watermarks import DATES_DIFFER_S
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Operation, key_text
 from omidpy.fate.step import Answer, Defer, Done, Retry, Step, StepContext, step
@@ -55,15 +56,17 @@ KIND: Final = "PUBLISH"
 PLAN_WAIT_MS: Final = 60_000
 """A plan that is not there after so long is not waited for: its driver has died."""
 LATE_WAIT_MS: Final = 3_600_000
-"""Half an hour, for which a store takes a request that was signed, and as much by which the clocks
-of two executors may differ that the store understands."""
+"""Half an hour, for which a store takes a request that was signed, and as much besides."""
+DATES_DIFFER_MS: Final = round(DATES_DIFFER_S * 1000)
+"""So much longer is waited where only dates tell, of two machines or of two starts of one."""
 LOOK_EVERY_S: Final = 1.0
 LONGEST_LOOK_S: Final = 5.0
 """A driver that was there has written its plan soon; each look costs a request."""
 ENDED_WITHIN_S: Final = 75.0
 """A job whose driver has died is ended so long afterwards, and as long as its own requests take,
 while an executor runs with the usual lease: that wait for a plan, the lease of an executor,
-and a look.  But one that cannot be finished, and of which a small file may come, takes an hour."""
+and a look.  But one that cannot be finished, and of which a small file may come, takes an hour, and
+a day more where its executor's machine is started anew meanwhile, or another one goes on."""
 RESULT_WAIT_S: Final = 600.0
 """So long a driver waits for the end; the operation goes on without it."""
 
@@ -216,11 +219,20 @@ class Withdraw(Step):
             return Done(_result(ROLLED_BACK, self.job_id, self.run, self.why))
         # The operation was in our hands before we began: what an earlier executor sent, it had
         # sent.
-        now_ms = clock.wall_ms()
-        return Sweep(self.destination, self.job_id, self.options, self.run, self.why, now_ms)
+        now_ms, boot_ms = clock.wall_ms(), round(clock.monotonic_s() * 1000)
+        return Sweep(
+            self.destination,
+            self.job_id,
+            self.options,
+            self.run,
+            self.why,
+            now_ms,
+            clock.boot,
+            boot_ms,
+        )
 
 
-@step(version=1, namespace="committers", pivot=True, retry=_WEATHER)
+@step(version=2, namespace="committers", pivot=True, retry=_WEATHER)
 class Sweep(Step):
     """Remove what came after its job was taken back, once nothing more can come."""
 
@@ -230,12 +242,18 @@ class Sweep(Step):
     run: str
     why: str
     since_ms: int
-    """When it was taken back, by the clock of who did it."""
+    """When it was taken back, by the date of who did it."""
+    boot: str = ""
+    """Whose elapsed time `boot_ms` is (`Clock.boot`); empty where that was not noted."""
+    boot_ms: int = 0
 
     def ready(self, tx: StepContext, env: Any) -> Defer | None:
-        """Wait for requests that may be on their way."""
+        """Wait for requests that may be on their way (C8), however the date is set."""
         del tx, env
-        left_ms = self.since_ms + LATE_WAIT_MS - clock.wall_ms()
+        if self.boot == clock.boot:
+            left_ms = self.boot_ms + LATE_WAIT_MS - round(clock.monotonic_s() * 1000)
+        else:
+            left_ms = self.since_ms + LATE_WAIT_MS + DATES_DIFFER_MS - clock.wall_ms()
         if left_ms <= 0:
             return None
         return Defer(left_ms / 1000, "for requests of another process that may still arrive")
@@ -246,6 +264,23 @@ class Sweep(Step):
         store, nothing = _opened(self, env)
         _take_back(store, nothing, self.run)
         return Done(_result(ROLLED_BACK, self.job_id, self.run, self.why))
+
+
+@step(version=1, name="Sweep", namespace="committers", pivot=True, retry=_WEATHER)
+class SweepByDate(Step):
+    """As an omidpy stored it that went by the date alone."""
+
+    destination: str
+    job_id: str
+    options: StoreOptions
+    run: str
+    why: str
+    since_ms: int
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Wait as is done now."""
+        del tx, env
+        return Sweep(self.destination, self.job_id, self.options, self.run, self.why, self.since_ms)
 
 
 @step(version=1, namespace="committers", pivot=True, retry=_WEATHER)

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
+from omidpy.base.timing.clock import ManualClock
 from omidpy.committers.choice import committer
 from omidpy.committers.hadoop import leftovers
 from omidpy.committers.heads import deciding
@@ -357,6 +358,38 @@ def test_a_plan_that_cannot_be_carried_out_just_now_is_not_withdrawn(
     found = called(step, theirs)
     assert isinstance(found, Withdraw)
     assert found.why == f"s3://lake/out/a exists and is not of job {JOB}"
+
+
+def test_what_may_come_late_is_waited_for_however_the_date_is_set(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C8: a file that came after a sweep would stay in view, of a job that was taken back."""
+    clock = ManualClock()
+    monkeypatch.setattr(operation, "clock", clock)
+    write(store, PLAN)
+    sweep = called(Withdraw(OUT.url, JOB, StoreOptions(), "one", "", is_late=True), store)
+    hour_s, day_s = operation.LATE_WAIT_MS / 1000, operation.DATES_DIFFER_MS / 1000
+
+    def left_s(one: Any) -> float:
+        pause = one.ready(cast("Any", None), Driver(store))
+        return 0.0 if pause is None else float(pause.seconds)
+
+    def by_date() -> Any:
+        """Return what an omidpy has stored that went by the date alone."""
+        old = operation.SweepByDate(OUT.url, JOB, StoreOptions(), "one", "", clock.wall_ms())
+        return called(old, store)
+
+    other = by_date()
+    clock.step_wall(milliseconds=7_200_000)
+    assert left_s(sweep) == hour_s
+    assert left_s(other) == day_s - 3600.0
+    clock.advance(hour_s)
+    assert left_s(sweep) == 0.0
+    elsewhere = ManualClock(wall_ms=clock.wall_ms())
+    monkeypatch.setattr(operation, "clock", elsewhere)
+    assert left_s(sweep) == left_s(other) == day_s - 7200.0
+    elsewhere.advance(day_s - 7200.0)
+    assert left_s(sweep) == left_s(other) == 0.0
 
 
 @pytest.mark.parametrize(
