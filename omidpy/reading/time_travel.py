@@ -19,6 +19,9 @@ from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
 FUTURE_TOLERANCE_NS: Final = 5_000_000_000
 """How far ahead of the fresh timestamp a wanted moment may be."""
 
+FUTURE_TOLERANCE_MS: Final = FUTURE_TOLERANCE_NS // 1_000_000
+"""The same, ahead of the date."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -30,6 +33,7 @@ def read_timestamp(
     fresh_ts: Timestamp,
     first_ts: Timestamp,
     samples: list[Sample],
+    now_ms: int,
 ) -> Timestamp:
     """Return the timestamp to read at.
 
@@ -39,6 +43,7 @@ def read_timestamp(
         first_ts: The first one the oracle ever issued, which tells world time from counting.
         samples: The oracle's time samples, oldest first; asked for only where timestamps are
             counted.
+        now_ms: The date here: where timestamps are counted nothing else says what lies ahead.
 
     Raises:
         UsageError: a naive datetime, a moment in the future, or a negative age.
@@ -69,7 +74,11 @@ def read_timestamp(
             if is_world:
                 wanted = since_epoch // _MICROSECOND * 1000
             else:
-                wanted = _issued_by(samples, wall_ms=since_epoch // _MILLISECOND)
+                wall_ms = since_epoch // _MILLISECOND
+                newest_ms = max((one.wall_ms for one in samples), default=0)
+                if wall_ms > max(now_ms, newest_ms) + FUTURE_TOLERANCE_MS:
+                    raise UsageError(f"at={at!r} lies in the future of this machine and the oracle")
+                wanted = _issued_by(samples, wall_ms=wall_ms)
         case _:
             raise TypeError(f"at={at!r} must be a start_ts, a datetime or a timedelta")
     tolerance = FUTURE_TOLERANCE_NS if is_world else 0

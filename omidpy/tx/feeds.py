@@ -40,6 +40,7 @@ def moment_timestamp(session: Session, begun: Begun, at: Moment) -> Timestamp:
         fresh_ts=begun.start_ts,
         first_ts=first_ts,
         samples=session.watermarks.samples() if needs_samples else [],
+        now_ms=session.clock.wall_ms(),
     )
 
 

@@ -31,12 +31,14 @@ SAMPLES = [
 
 def world(at: Any, *, fresh_ts: int = NOON_TS) -> int:
     """Return where a store with world timestamps reads."""
-    return read_timestamp(at, fresh_ts=Timestamp(fresh_ts), first_ts=WORLD, samples=[])
+    return read_timestamp(at, fresh_ts=Timestamp(fresh_ts), first_ts=WORLD, samples=[], now_ms=0)
 
 
-def counted(at: Any, *, samples: list[Sample] = SAMPLES) -> int:
+def counted(at: Any, *, samples: list[Sample] = SAMPLES, now_ms: int = 1_714_564_920_000) -> int:
     """Return where a store with counted timestamps reads."""
-    return read_timestamp(at, fresh_ts=Timestamp(3500), first_ts=COUNTED, samples=samples)
+    return read_timestamp(
+        at, fresh_ts=Timestamp(3500), first_ts=COUNTED, samples=samples, now_ms=now_ms
+    )
 
 
 # -- moments and timestamps, pure ------------------------------------------------------------------
@@ -108,6 +110,21 @@ def test_counted_timestamps_are_found_through_samples() -> None:
     assert counted(second + timedelta(seconds=59)) == 2001
     assert counted(timedelta(seconds=60)) == 2001
     assert counted(timedelta(seconds=61)) == 1001
+
+
+def test_a_date_that_lies_ahead_is_refused_where_timestamps_are_counted() -> None:
+    """It would show what was there a minute ago for what will be there then."""
+    newest = datetime.fromtimestamp(1_714_564_920, tz=UTC)
+    for now_ms in (
+        0,
+        1_714_564_920_000,
+    ):  # a clock that is behind the oracle's, and one that is not
+        assert counted(newest + timedelta(seconds=5), now_ms=now_ms) == 3001
+        with pytest.raises(UsageError, match="future"):
+            counted(newest + timedelta(seconds=5, milliseconds=1), now_ms=now_ms)
+    assert counted(newest + timedelta(seconds=65), now_ms=1_714_564_980_000) == 3001
+    with pytest.raises(UsageError, match="future"):
+        counted(datetime.max.replace(tzinfo=UTC))
 
 
 def test_a_moment_before_the_first_sample_is_refused() -> None:

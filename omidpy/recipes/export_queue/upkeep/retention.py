@@ -169,4 +169,5 @@ def _timestamp(tm: TransactionManager, fresh_ts: int, at: int | datetime | timed
         fresh_ts=Timestamp(fresh_ts),
         first_ts=first_ts,
         samples=tm.session.watermarks.samples() if counts else [],
+        now_ms=tm.session.clock.wall_ms(),
     )
