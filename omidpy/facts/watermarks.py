@@ -29,7 +29,7 @@ import msgspec
 from omidpy.base.cells import encode_long
 from omidpy.base.documents import Moment, Natural
 from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE
-from omidpy.base.timing.ages import NO_SAMPLE, Ages, Sample, Stamp, stamped
+from omidpy.base.timing.ages import NO_SAMPLE, Ages, Sample, Stamp, issued_before, stamped
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell
 from omidpy.facts.commit_table import LOW_WATERMARK_FACT
@@ -414,16 +414,12 @@ class Watermarks:
         return [*found.items(), *((row, HOLDS_EVERYTHING) for row in malformed)]
 
     def issued_before(self, *, age_s: float) -> Timestamp:
-        """Return a timestamp that the oracle had issued at least `age_s` ago by its own time.
+        """Return a timestamp that the oracle had issued at least `age_s` ago; 0 if unknown.
 
-        0 if unknown.
+        By clocks that cannot be set: for how long its machines were off no clock but the date says,
+        by which what is a moment old could be taken for a month old.
         """
-        samples = self.samples()
-        if not samples:
-            return Timestamp(0)
-        limit_ms = samples[-1].elapsed_ms - round(age_s * 1000)
-        aged = (sample.last_issued_ts for sample in samples if sample.elapsed_ms <= limit_ms)
-        return Timestamp(max(aged, default=0))
+        return Timestamp(issued_before(self.samples(), age_ms=round(age_s * 1000)))
 
     def low_watermark_by(self, since: int) -> Timestamp:
         """Return a low watermark of before any commit above `since` was decided; 0 if unknown.

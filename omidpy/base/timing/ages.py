@@ -109,6 +109,24 @@ class Ages:
         return index if index < len(self._recorded_ms) else None
 
 
+def issued_before(samples: Iterable[Sample], *, age_ms: int) -> int:
+    """Return the newest timestamp that was issued so long before the newest sample; 0 if unknown.
+
+    Samples of old do not say by which clock they were taken: what the oracle believed counts there.
+    """
+    found, passed_ms, later = 0, 0, None
+    for sample in sorted(samples, key=lambda one: one.elapsed_ms, reverse=True):
+        if later is not None:
+            if sample.boot or later.boot:
+                passed_ms += _between((sample, later))
+            else:
+                passed_ms += later.elapsed_ms - sample.elapsed_ms
+        if passed_ms >= age_ms:
+            found = max(found, sample.last_issued_ts)
+        later = sample
+    return found
+
+
 def _between(samples: tuple[Sample, Sample]) -> int:
     """Return the time that passed between two samples, as far as one clock counted it."""
     one, next_one = samples

@@ -10,7 +10,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omidpy.base.timing.ages import MOST_STAMPS, Ages, Sample, Stamp, stamped
+from omidpy.base.timing.ages import MOST_STAMPS, Ages, Sample, Stamp, issued_before, stamped
 from omidpy.base.timing.clock import ManualClock, SystemClock
 
 MINUTE_MS: Final = 60_000
@@ -130,6 +130,44 @@ def test_no_age_is_ever_above_the_true_one(
     taken_ms = max(measured[seen - 1] if seen else 0, next_ms)
     stamp = Stamp("driver", 0, samples[seen - 1].elapsed_ms if seen else -1)
     assert 0 <= Ages(ManualClock(), samples).age_ms([stamp]) <= max(true_ms - taken_ms, 0)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 10**6), st.integers(-(10**6), 10**6)),
+        max_size=12,
+    ),
+    st.integers(0, 10**7),
+)
+def test_nothing_is_taken_for_issued_longer_ago_than_it_was(
+    steps: list[tuple[str, int, int]], age_ms: int
+) -> None:
+    """Else a compaction drops versions, and keys, sooner than it was told to."""
+    offsets = {"a": 5_000_000, "b": 90_000_000}
+    true_ms, elapsed_ms = 1, 0
+    samples: list[Sample] = []
+    for boot, later_ms, leap_ms in steps:
+        true_ms += later_ms
+        elapsed_ms += max(later_ms + leap_ms, 1)
+        samples.append(Sample(elapsed_ms, 0, true_ms, boot, offsets[boot] + true_ms))
+    issued_ms = issued_before(samples, age_ms=age_ms)
+    assert issued_ms == 0 or true_ms - issued_ms >= age_ms
+
+
+def test_how_long_a_timestamp_is_issued_is_counted_and_not_dated() -> None:
+    """A machine that takes over, or is started anew, with a date that is a month ahead."""
+    samples = minutely("a", "a", "a", "b", "b", "b")
+    leapt = [
+        Sample(one.elapsed_ms + 10**9, 0, one.last_issued_ts, one.boot, one.boot_ms)
+        for one in samples[3:]
+    ]
+    for some in (samples, samples[:3] + leapt):
+        found = [issued_before(some, age_ms=minutes * MINUTE_MS) for minutes in range(6)]
+        assert found == [250, 200, 150, 50, 0, 0]
+    # Samples of old say nothing better, and a mixture of both tells nothing.
+    assert issued_before(minutely("", "", "a"), age_ms=MINUTE_MS) == 0
+    assert issued_before(minutely("", "", ""), age_ms=MINUTE_MS) == 50
+    assert issued_before((), age_ms=0) == 0
 
 
 def test_processes_of_one_machine_share_a_boot_and_clocks_of_tests_do_not() -> None:
