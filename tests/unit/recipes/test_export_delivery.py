@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from omidpy.base.timing.ages import Sample
 from omidpy.errors import (
     ExportError,
     NoSuchQueue,
@@ -17,6 +18,8 @@ from omidpy.errors import (
     StorageUnavailable,
     UsageError,
 )
+from omidpy.facts.control import encode_document
+from omidpy.facts.watermarks import sample_row
 from omidpy.recipes.export_queue import (
     Batch,
     Entry,
@@ -641,6 +644,38 @@ def test_what_was_kept_for_long_enough_goes() -> None:
     assert scene.export() == ["old", "new", "slow", "new", "slow"]
     with pytest.raises(ExportError, match="is longer ago"):
         scene.queue.replay(timedelta(seconds=60))
+
+
+def test_what_is_kept_does_not_go_because_somebody_sets_the_date() -> None:
+    """World time leaps with the date when an oracle is started; its samples say how long it was."""
+    scene = Scene(keep_s=3600.0)
+    naive, control = scene.client.naive, scene.tm.session.control
+    naive._last = 10**15  # time, from here on
+    control.raise_number(b"first-timestamp", 10**15)
+
+    def sample(minute: int) -> None:
+        elapsed_ms = 60_000 * minute
+        found = Sample(elapsed_ms, 0, naive._last, "oracle", elapsed_ms)
+        control.write(sample_row(elapsed_ms), encode_document(found))
+
+    def purge() -> int:
+        naive.raise_low_watermark()
+        return retention.purge(scene.tm, scene.queue._places, scene.queue._find())
+
+    scene.add("kept")
+    scene.export()
+    sample(0)
+    naive._last += 86_400 * 10**9
+    scene.add("more")
+    scene.export()
+    sample(1)
+    assert purge() == 0
+    scene.queue.replay(timedelta(hours=30))
+    assert scene.export() == ["kept", "more"] * 2
+    sample(60)
+    assert purge() == 1
+    with pytest.raises(ExportError, match="is longer ago"):
+        scene.queue.replay(timedelta(hours=30))
 
 
 @pytest.mark.parametrize("stands_still", ["before", "behind"])

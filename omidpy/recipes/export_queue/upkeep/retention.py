@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from omidpy.base.timing.ages import issued_before
 from omidpy.errors import ExportError, SnapshotTooOld
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
@@ -54,10 +55,7 @@ def purge(tm: TransactionManager, places: Places, definition: Definition) -> int
     # First what says how old an entry must be, then the states: a replay that these do not show
     # yet begins later, and reaches back no further than to what is kept then.
     view = View(tm, table)
-    try:
-        kept_from = _timestamp(tm, view.start_ts, timedelta(seconds=definition.keep_s))
-    except SnapshotTooOld:
-        return 0  # it is not known yet which counted timestamp is as old
+    kept_from = _kept_from(tm, view.start_ts, definition.keep_s)
     # Said before the states are read: an operator who stood still while he set a cursor back either
     # finds the number behind that, or the cursor is back in what is read here.
     tm.session.control.raise_number(places.purged(definition.number), kept_from)
@@ -108,11 +106,7 @@ def replay(
     assert definition.keep_s is not None, "only what keeps can be replayed"
     begun = tm.begin(read_only=True).start_ts
     since_ts = _timestamp(tm, begun, since)
-    try:
-        kept_from = _timestamp(tm, begun, timedelta(seconds=definition.keep_s))
-    except SnapshotTooOld:
-        kept_from = Timestamp(0)
-    if since_ts < kept_from:
+    if since_ts < _kept_from(tm, begun, definition.keep_s):
         raise ExportError(
             f"the queue {places.queue_id!r} keeps what was delivered for {definition.keep_s:g} s, "
             f"and {since!r} is longer ago"
@@ -159,6 +153,22 @@ def _set_back_to(since_ts: int, state: BucketState) -> BucketState:
         counted_ts=0,
         replay_to=max(state.replay_to, state.cursor_ts),
     )
+
+
+def _kept_from(tm: TransactionManager, fresh_ts: int, keep_s: float) -> Timestamp:
+    """Return below which commit timestamp nothing is kept any more; 0 if that is not known yet.
+
+    World time is a date, which somebody may have set forward before the oracle was started.  So
+    where the oracle records samples, it must have counted as long, too.
+    """
+    try:
+        by_date = _timestamp(tm, fresh_ts, timedelta(seconds=keep_s))
+    except SnapshotTooOld:
+        return Timestamp(0)  # timestamps are counted, and no sample is as old
+    samples = tm.session.watermarks.samples()
+    if not samples:
+        return by_date  # Omid's oracle records none
+    return min(by_date, Timestamp(issued_before(samples, age_ms=round(keep_s * 1000))))
 
 
 def _timestamp(tm: TransactionManager, fresh_ts: int, at: int | datetime | timedelta) -> Timestamp:
