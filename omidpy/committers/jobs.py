@@ -7,7 +7,8 @@
             task.put("notes.csv")
 
 The job is committed where its block ends, and aborted if the block, or a task, fails.  Tasks may
-run in threads of this process.
+run in threads of this process.  A child that inherits a job by `fork` can do nothing with it: two
+that end one job would publish, or take back, the half of it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Job:
         """Of each task, held while an attempt at it is committed."""
         self._lock = threading.Lock()
         self._state: Literal["new", "running", "committed", "aborted"] = "new"
+        self._pid = os.getpid()
 
     @property
     def id(self) -> str:
@@ -72,6 +74,7 @@ class Job:
         Raises:
             CommitterError: The job is not running, or the task is committed already.
         """
+        self._check_own()
         columns = self._partition_by if partition_by is None else tuple(partition_by)
         made = self.committer.setup_task(within(self._lock, self._next_attempt, number))
         if not within(self._lock, self._is_opened, made):
@@ -85,6 +88,7 @@ class Job:
 
     def commit(self) -> Manifest:
         """Publish what the committed tasks have written."""
+        self._check_own()
         for turn in within(self._lock, self._turns_to_await):
             within(turn, bool)  # what is on its way is part of the job
         within(self._lock, self._take_no_more)
@@ -100,6 +104,7 @@ class Job:
 
     def abort(self) -> None:
         """End the job; nothing of it is left."""
+        self._check_own()
         if not within(self._lock, self._is_ended_by_us):
             return
         self._end_attempts()
@@ -108,6 +113,7 @@ class Job:
 
     def __enter__(self) -> Self:
         """Begin the job, so that tasks may write."""
+        self._check_own()
         if self._state != "new":
             raise CommitterError(f"job {self.id} was begun before; make another")
         self.committer.setup_job()
@@ -125,10 +131,24 @@ class Job:
     ) -> None:
         """Commit the job, or abort it after an exception, whose own error wins."""
         if error is None:
+            self._check_own()
             if self._state == "running":
                 self.commit()
-        else:
+        elif not self._is_inherited:
             self._abort_after(error)
+
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether this is a copy that came into a child process by `fork`."""
+        return os.getpid() != self._pid
+
+    def _check_own(self) -> None:
+        # Before any lock, which a thread may have held that is not here.
+        if self._is_inherited:
+            raise CommitterError(
+                f"job {self.id} was made before fork and belongs to the parent process; make one "
+                "in each process"
+            )
 
     def _next_attempt(self, number: int | None) -> TaskId:
         self._check_running("begin a task")
@@ -246,12 +266,21 @@ class Task:
         """Which task it is."""
         return self._attempt.id.task
 
+    @property
+    def _is_inherited(self) -> bool:
+        return self._job._is_inherited  # noqa: SLF001 - two halves of one thing
+
+    def _check_own(self) -> None:
+        self._job._check_own()  # noqa: SLF001 - two halves of one thing
+
     def open(self, path: str) -> TaskFile:
         """Begin a file, by its path below the destination; write bytes to it and close it."""
+        self._check_own()
         return self._attempt.open(path)
 
     def write(self, table: Any) -> None:
         """Write a table or a record batch of pyarrow, as Parquet."""
+        self._check_own()
         self._attempt.check_running("write")
         if self._writer is None:
             self._writer = PartitionedWriter(self._attempt, partition_by=self._partition_by)
@@ -275,12 +304,14 @@ class Task:
 
     def commit(self) -> None:
         """Make its files part of the job; no reader sees them before the job is committed."""
+        self._check_own()
         if self._writer is not None:
             self._writer.close()
         self._job._committed(self._attempt)  # noqa: SLF001 - two halves of one thing
 
     def abort(self) -> None:
         """End it and remove what it has written."""
+        self._check_own()
         if self._attempt.state == "running":
             self._job.committer.abort_task(self._attempt)
 
@@ -296,13 +327,14 @@ class Task:
     ) -> None:
         """Commit it, or abort it after an exception, whose own error wins."""
         if error is None:
+            self._check_own()
             try:
                 if self._attempt.state == "running":
                     self.commit()
             except BaseException as failure:
                 self._abort_after(failure)
                 raise
-        else:
+        elif not self._is_inherited:
             self._abort_after(error)
 
     def _abort_after(self, error: BaseException) -> None:

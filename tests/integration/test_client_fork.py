@@ -171,3 +171,55 @@ EMBEDDED = """
 def test_an_embedded_oracle_refuses_use_in_a_child(tmp_path: Path) -> None:
     """Two oracles on one store would hand out the same timestamps; the error says how to share."""
     assert run_script(EMBEDDED, tmp_path / "x.db") == "the parent goes on\n"
+
+
+FORKED_JOB = """
+    import os
+    from unittest.mock import Mock
+    from omidpy.committers.hadoop.staging import _StagedFile
+    from omidpy.committers.jobs import Job
+    from omidpy.committers.protocol import Attempt
+    from omidpy.errors import CommitterError
+
+    sent = []
+    upload = Mock(write=sent.append)
+    committer = Mock(commits_tasks_at_once=True)
+    committer.recover_job.return_value = []
+    committer.setup_task = lambda of: Attempt(of, "job", lambda path: _StagedFile(upload, path))
+
+    with Job(committer) as job:
+        with job.task() as task:
+            file = task.open("part")
+            file.write(b"once")
+            calls = list(committer.mock_calls)
+            child = os.fork()
+            if child == 0:
+                for use in (job.commit, job.abort, job.task, job.__enter__, task.commit, task.abort,
+                            lambda: task.open("x"), lambda: task.write(None),
+                            lambda: task.__exit__(None, None, None),
+                            lambda: job.__exit__(None, None, None)):
+                    try:
+                        use()
+                    except CommitterError as error:
+                        assert "before fork" in str(error)
+                    else:
+                        os._exit(3)
+                assert committer.mock_calls == calls
+                raise SystemExit(0)  # through both blocks, and the end of a whole interpreter
+            _, status = os.waitpid(child, 0)
+            assert status == 0, status
+            file.close()
+            attempt, = job._open.values()
+            attempt.files["part"].send()
+        assert not committer.abort_task.called
+    assert committer.commit_job.called and not committer.abort_job.called
+    print(b"".join(sent).decode())
+"""
+
+
+def test_a_job_inherited_by_fork_does_nothing() -> None:
+    """A child that ended within its block took back what the parent had written, or published it.
+
+    And what the parent had staged was in its file twice, once from the child's copy of a buffer.
+    """
+    assert run_script(FORKED_JOB) == "once\n"

@@ -14,7 +14,7 @@ file at the top does not make `partitioned` remove the whole table.
 from __future__ import annotations
 
 import tempfile
-from typing import IO, Final
+from typing import Final
 
 from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.protocol import Attempt, Capabilities, DelayedFile
@@ -34,12 +34,16 @@ class _StagedFile:
         self._key = key
         self._is_ended = False
         self._is_dead = False
-        self._local: IO[bytes] = tempfile.TemporaryFile(  # noqa: SIM115 - closed with its attempt
-            prefix="omidpy-staging-"
+        # Without a buffer: a child that is forked would write what is in its copy, too, as it ends.
+        self._local = tempfile.TemporaryFile(  # noqa: SIM115 - closed with its attempt
+            prefix="omidpy-staging-", buffering=0
         )
 
     def write(self, data: bytes, /) -> int:
-        return self._local.write(data)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._local.write(rest) :]
+        return len(data)
 
     def close(self) -> None:
         self._is_ended = True
