@@ -79,6 +79,7 @@ class ZooKeeperSession:
         self._is_closed = False
         # Callers that may not have two requests under way take turns.
         self._turns: dict[int, AbstractContextManager[Any]] = {}
+        self._starts: dict[int, AbstractContextManager[Any]] = {}
         self._client, self._failures = start_client(address)
 
     @property
@@ -258,12 +259,19 @@ class ZooKeeperSession:
     def _current(self) -> KazooClient:
         if self._is_closed:
             raise StorageUnavailable(f"the session with {self._where()} is closed; open it again")
-        if self._pid != os.getpid():
-            # The threads that keep a session are the parent's; so is its socket.
-            self._mutex = threading.Lock()
-            self._client, self._failures = start_client(self.address)
-            self._pid = os.getpid()
+        if self._pid != (pid := os.getpid()):
+            # By process, as turns are.
+            within(self._starts.setdefault(pid, threading.Lock()), self._start_here, pid)
         return self._client
+
+    def _start_here(self, pid: int) -> None:
+        """Begin a session of a child's own, once: a second one would own what is made in it."""
+        if self._pid == pid:
+            return  # another thread was quicker
+        # The threads that keep a session are the parent's; so is its socket.
+        self._mutex = threading.Lock()
+        self._client, self._failures = start_client(self.address)
+        self._pid = pid
 
     def _where(self) -> str:
         return f"ZooKeeper at {self.address.hosts}"

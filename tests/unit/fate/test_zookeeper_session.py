@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -124,3 +125,32 @@ def test_a_child_takes_no_turns_with_its_parent(
         child = os.getpid() + 1
         monkeypatch.setattr(os, "getpid", lambda: child)
         assert goes_on_elsewhere(session)
+
+
+def test_the_threads_of_a_child_begin_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of them makes for as long as its session lives would be another session's."""
+    begun: list[Answering] = []
+    both = threading.Barrier(2)
+
+    def start(_: object) -> tuple[Answering, tuple[type[Exception]]]:
+        if begun:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(0.5)  # until another one begins, too, if it does
+        begun.append(Answering())
+        return begun[-1], (Silent,)
+
+    monkeypatch.setattr(module, "start_client", start)
+    session = ZooKeeperSession(ZooKeeperAddress(hosts="zk:2181", namespace="n"))
+    assert session.address.is_pipelined
+    child = os.getpid() + 1
+    monkeypatch.setattr(os, "getpid", lambda: child)
+    used: list[object] = []
+    threads = [
+        threading.Thread(target=session._call, args=(used.append,), daemon=True) for _ in range(2)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(DEADLINE_S)
+    assert len(begun) == 2, "the parent's, and one of the child's"
+    assert used == [begun[1]] * 2
