@@ -78,7 +78,9 @@ def list_uploads(
     """Show uploads below a folder that are neither completed nor aborted."""
     folder = parse_folder(path)
     found = leftovers.matching(
-        objects.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
+        objects.uploads(folder),
+        job_id=job,
+        started_before_ms=_before_ms(objects, folder, older_than),
     )
     if as_json:
         print_json([upload_document(one) for one in found])
@@ -110,7 +112,9 @@ def abort_uploads(
     """
     folder = parse_folder(path)
     chosen = leftovers.matching(
-        objects.uploads(folder), job_id=job, started_before_ms=_before_ms(older_than)
+        objects.uploads(folder),
+        job_id=job,
+        started_before_ms=_before_ms(objects, folder, older_than),
     )
     with progress_bar("aborting uploads") as report:
         done = leftovers.abort(objects, folder, chosen, report)
@@ -305,8 +309,9 @@ def _tell(metrics: str, folder: Folder, plan_count: int) -> None:
         raise CommitterError(f"no metrics in {metrics}: {error}") from error
 
 
-def _before_ms(older_than: str | None) -> int | None:
+def _before_ms(objects: ObjectStore, folder: Folder, older_than: str | None) -> int | None:
     if older_than is None:
         return None
     age_s = seconds_in(older_than, name="--older-than", may_be_zero=True)
-    return int((time.time() - age_s) * 1000)
+    # A store tells the date in whole seconds, and all uploads have begun by now.
+    return leftovers.moment_ms(objects, folder, age_s=age_s) if age_s else None

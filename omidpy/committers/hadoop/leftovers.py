@@ -17,11 +17,12 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 from omidpy.committers.hadoop import rescue
 from omidpy.committers.heads.plan import Plan
-from omidpy.committers.objects.answers import Gone
+from omidpy.committers.objects.answers import Gone, translated
 from omidpy.committers.objects.store import ObjectStore, Upload
 from omidpy.committers.places import PLANS, Folder, names_job
 from omidpy.committers.publishing import ending
@@ -58,6 +59,25 @@ def matching(
         if (job_id is None or names_job(one.key, job_id))
         and (started_before_ms is None or one.started_ms <= started_before_ms)
     ]
+
+
+def moment_ms(store: ObjectStore, folder: Folder, *, age_s: float) -> int:
+    """Return which moment was so long ago, by the store's date, by which uploads are dated.
+
+    This machine's may be hours ahead, and the uploads of a job that has only begun would be old.
+
+    Cost: 1 request.
+    """
+    with translated(folder.url, "ask for the date"):
+        answer = store.client.list_multipart_uploads(
+            Bucket=folder.bucket, Prefix=folder.prefix, MaxUploads=1
+        )
+    stated = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
+    try:
+        now_s = parsedate_to_datetime(stated).timestamp()
+    except ValueError:
+        now_s = time.time()  # a store that does not say
+    return int((now_s - age_s) * 1000)
 
 
 def abort(

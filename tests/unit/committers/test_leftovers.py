@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from email.utils import formatdate
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -270,3 +272,23 @@ def test_a_plan_that_is_written_while_uploads_are_aborted_is_seen_or_told(
         publishing.publish(store, plan, publishing.Effort(0.0))
     assert not [key for key in world.objects.objects if not is_hidden(OUT.below(key))]
     assert leftovers.plan_addresses(store, OUT) == []
+
+
+@pytest.mark.parametrize("is_dated", [True, False])
+def test_how_old_an_upload_is_says_the_store_and_not_this_machine(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, *, is_dated: bool
+) -> None:
+    """An operator's date that is a day ahead would make old what a job has begun a moment ago."""
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s + 86_400)
+
+    def date(parsed: dict[str, Any], **_: Any) -> None:
+        headers = parsed["ResponseMetadata"]["HTTPHeaders"]
+        headers.pop("date", None)
+        if is_dated:
+            headers["date"] = formatdate(now_s, usegmt=True)
+
+    store.client.meta.events.register("after-call.s3.ListMultipartUploads", date)
+    found = leftovers.moment_ms(store, OUT, age_s=3600.0)
+    expected = now_s - 3600 + (0 if is_dated else 86_400)
+    assert abs(found / 1000 - expected) <= 1.0
