@@ -352,12 +352,13 @@ def test_a_read_during_which_the_machine_was_suspended_took_long(
             suspended()
             return first + super().get(table, rows[1:], **read)
 
+    now_s = 1.0
+
     def suspended() -> None:
         nonlocal now_s
         now_s += 3600.0
         drop_and_make(client.tm)
 
-    now_s = 1.0
     client = Client(Remote())
     fill(client.tm)
     monkeypatch.setattr(SystemClock, "monotonic_s", lambda *_: now_s)
