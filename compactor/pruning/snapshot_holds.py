@@ -4,8 +4,8 @@ A snapshot may be restored, and then cells return as they were when it was taken
 had been claimed of the table by then, and no further.  The entries above that are needed again, so
 nothing above it is forgotten while the snapshot exists.
 
-What had been claimed by then is found by the wall time of the claims and of the snapshot, which are
-those of several machines: a claim counts if it is older by more than clocks may differ.  It is
+What had been claimed by then is found by the dates of the claims and of the snapshot, which are
+those of several machines: a claim counts if it is older by more than dates may differ.  It is
 found once and remembered, because claims of long ago are thinned out, and void after a restore.
 
 Where the snapshots are is remembered too, once they were found there: a run that is not told looks
@@ -36,7 +36,7 @@ from compactor.report import Laggard
 from compactor.tables.ownership import Standing, TableStanding, owned
 from omidpy.errors import ConfigError, CorruptCell, StorageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
-from omidpy.facts.watermarks import Claim
+from omidpy.facts.watermarks import DATES_DIFFER_S, Claim
 from omidpy.model import KeyRange, Timestamp
 from omidpy.storage.base import Store
 from omidpy.storage.options import RestoresTables
@@ -44,8 +44,8 @@ from omidpy.storage.options import RestoresTables
 SNAPSHOT_PREFIX: Final = b"snapshot/"
 ROOT_FACT: Final = b"snapshot-root"
 
-CLOCKS_DIFFER_MS: Final = 300_000
-"""By how much the clocks of a worker and of HBase's master may differ."""
+DATES_DIFFER_MS: Final = round(DATES_DIFFER_S * 1000)
+"""By how much the dates of a worker and of HBase's master may differ."""
 
 
 class _Held(msgspec.Struct, frozen=True):
@@ -254,7 +254,7 @@ def recorded_holds(control: ControlTable, *, below: int) -> list[Laggard]:
 def _healed(snapshot: TableSnapshot, claims: Iterable[Claim]) -> int:
     if not snapshot.is_flushed:
         return HOLE
-    before = snapshot.created_ms - CLOCKS_DIFFER_MS
+    before = snapshot.created_ms - DATES_DIFFER_MS
     as_of_then = (claim for claim in claims if claim.recorded_ms <= before)
     return minimum([snapshot.table], as_of_then) or HOLE
 

@@ -22,7 +22,7 @@ from tests.machines.cells import World
 from tests.machines.restoring import RestoringStore
 from tests.unit.compactor.test_operation import Killed, at, die
 
-HOUR_MS = 3_600_000
+DAY_MS = 86_400_000
 
 
 def varint(value: int) -> bytes:
@@ -143,7 +143,7 @@ class Snapshots(World):
         name: bool | str = True,
         on_step: OnStep = ignore_step,
     ) -> list[str]:
-        """Compact up to `low_watermark`, an hour after the last run; return who holds back.
+        """Compact up to `low_watermark`, two days after the last run; return who holds back.
 
         Args:
             low_watermark: L.
@@ -151,7 +151,7 @@ class Snapshots(World):
             name: Where the snapshots are said to be; True: where they are, False: nothing is said.
             on_step: Called behind each step.
         """
-        self.clock.advance(3600)
+        self.clock.advance(2 * DAY_MS / 1000)
         self.set_low_watermark(low_watermark)
         self.put(b"a", low_watermark - 50)
         self.enter(low_watermark - 50, low_watermark - 10)
@@ -163,8 +163,8 @@ class Snapshots(World):
         return [one.reason for one in self.report.laggards]
 
     def snapshot(self, name: str = "s", table: str = "t", **more: object) -> None:
-        """Take a snapshot half an hour from now, before the next run."""
-        created_ms = self.clock.wall_ms() + HOUR_MS // 2
+        """Take a snapshot a day and a half from now, before the next run."""
+        created_ms = self.clock.wall_ms() + DAY_MS * 3 // 2
         self.root.snapshot(name, table, created_ms, **more)  # type: ignore[arg-type]  # of `Root`
 
 
@@ -210,10 +210,11 @@ def test_what_a_snapshot_holds_is_remembered(world: Snapshots) -> None:
     assert [one.watermark for one in world.report.laggards] == [1000]
 
 
-def test_a_claim_of_just_before_may_be_one_of_just_after(world: Snapshots) -> None:
-    """The clocks of the worker and of HBase's master differ."""
+@pytest.mark.parametrize("ahead_ms", [60_000, 12 * 3_600_000, DAY_MS - 1])
+def test_a_claim_of_just_before_may_be_one_of_just_after(world: Snapshots, ahead_ms: int) -> None:
+    """The dates of the worker and of HBase's master differ: by hours, where nobody sets them."""
     world.run(2000)
-    world.root.snapshot("s", "t", world.clock.wall_ms() + 60_000)
+    world.root.snapshot("s", "t", world.clock.wall_ms() + ahead_ms)
     world.run(3000)
     assert [one.watermark for one in world.report.laggards] == [1000]
 
@@ -258,7 +259,7 @@ def test_a_dry_run_says_what_a_snapshot_holds_and_remembers_nothing(world: Snaps
 
 def test_what_finishes_a_killed_run_looks_for_snapshots_too(world: Snapshots) -> None:
     """One that was begun before the passes may be listed only by now."""
-    created_ms = world.clock.wall_ms() + HOUR_MS // 2
+    created_ms = world.clock.wall_ms() + DAY_MS * 3 // 2
     with pytest.raises(Killed):
         world.run(2000, on_step=at("horizon-raised", die))
     world.root.snapshot("s", "t", created_ms)
