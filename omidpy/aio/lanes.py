@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
@@ -25,11 +26,16 @@ S = TypeVar("S")
 
 
 class Threads:
-    """Runs calls in threads, any number of them at the same time."""
+    """Runs calls in threads, any number of them at the same time.  Also after a fork."""
 
     def __init__(self, size: int) -> None:
-        self._pool = ThreadPoolExecutor(size, thread_name_prefix="omidpy-aio")
+        self._size = size
         self._is_closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._pool = ThreadPoolExecutor(self._size, thread_name_prefix="omidpy-aio")
+        self._pid = os.getpid()
 
     async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the call returns; leave only once it has ended, cancelled or not.
@@ -41,6 +47,9 @@ class Threads:
         """
         if self._is_closed:
             raise UsageError("this manager is closed; connect again")
+        if self._pid != os.getpid():
+            # The pool believes in threads that are the parent's: no call would ever begin.
+            self._start()
         return await _run_in(self._pool, function, *args, **kwargs)
 
     def close(self) -> None:

@@ -223,3 +223,34 @@ def test_a_job_inherited_by_fork_does_nothing() -> None:
     And what the parent had staged was in its file twice, once from the child's copy of a buffer.
     """
     assert run_script(FORKED_JOB) == "once\n"
+
+
+FORKED_AIO = """
+    import asyncio, os, signal
+    from omidpy import aio
+    from tests.machines.clients import TABLE, Client
+
+    client = Client()
+    tm = aio.TransactionManager(client.tm)
+
+    async def write(row):
+        async with tm.begin() as tx:
+            await tx.table(TABLE).put(row, {b"cf:q": b"v"})
+
+    asyncio.run(write(b"before"))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        asyncio.run(write(b"after"))
+        assert client.read(b"after") == client.read(b"before") == {b"cf:q": b"v"}
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+    asyncio.run(write(b"parent"))
+    print("went on")
+"""
+
+
+def test_a_manager_of_asyncio_goes_on_in_a_forked_child() -> None:
+    """Its threads are the parent's; a call that waits for them can not even be cancelled."""
+    assert run_script(FORKED_AIO) == "went on\n"
