@@ -219,7 +219,7 @@ class TableFateStore(FateStore):
         for one in self._scan(OPERATION_PREFIX, but):
             # The echo of a finished one (`_remove_left`) would keep its locks for ever.
             is_new = isinstance(one, Operation) and one.status is Status.NEW
-            if not (is_new and self._get([done_row_of(one.id)])[0]):
+            if not (is_new and self._has_moved(one.id)):
                 yield one
 
     def scan_finished(self) -> Iterator[Operation | Unreadable]:
@@ -269,6 +269,10 @@ class TableFateStore(FateStore):
         if not cells:
             return False
         return self._change(cells[0].row, GUARD, guard_of(cells), removal(cells))
+
+    def _has_moved(self, operation_id: FateId) -> bool:
+        """Say whether an operation has ended, whatever its first row says."""
+        return bool(self._get([done_row_of(operation_id)])[0])
 
     def _find(self, operation_id: FateId) -> Row:
         """Return the row of an operation; empty if there is none."""
@@ -438,7 +442,7 @@ class TableFateStore(FateStore):
             if not says_finished(cells)
         }
         for row in there:
-            if self._get([done_row_of(id_of(row))])[0]:
+            if self._has_moved(id_of(row)):
                 self._remove_left(id_of(row))
         for owner in owners:  # one that is finished keeps its key from no other
             # Nor is one that names no operation removed: it tells the next one to look for itself.
