@@ -1,4 +1,7 @@
-"""Export queues as a stream of a real Spark, whose driver is killed."""
+"""Export queues as a stream of a real Spark, whose driver is killed: here at night.
+
+By day `test_spark_streams.py` kills it behind a batch, with other streams in the same process.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import pytest
 
 from omidpy.connect import connect
 from omidpy.errors import UsageError
+from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
 from tests.machines.export_processes import QUEUE
 from tests.machines.export_stream import MOST
@@ -63,9 +67,37 @@ def batches(folder: Path) -> list[list[list[Any]]]:
     return [json.loads(file.read_text("ascii")) for file in files]
 
 
-@pytest.mark.parametrize(
-    "kills_twice", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["once", "twice"]
-)
+def add(tm: TransactionManager, queue: ExportQueue, added: int, count: int) -> int:
+    """Add so many times five entries to those that were added; return how many these are now."""
+    for first in range(added, added + 5 * count, 5):
+        with tm.begin() as tx:
+            queue.add_all(tx, [(b"%d" % (n % 7), first + n) for n in range(5)])
+    return added + 5 * count
+
+
+def check_exported(folder: Path, before: list[list[list[Any]]], added: int) -> int:
+    """Look at all that was added: in batches, those of before among them; return what was left."""
+    found = batches(folder)
+    assert found[: len(before)] == before, "a batch that is run again has the same rows"
+    assert all(len(batch) <= MOST for batch in found)
+    assert sorted(value for batch in found for _, value, *_ in batch) == list(range(added))
+    newest: dict[str, int] = {}
+    for batch in found:
+        for key, value, *_ in batch:
+            assert newest.get(key, -1) < value, "the order of each key"
+            newest[key] = value
+    # The last batch is acknowledged when the next one is planned, which there was none.
+    values = [
+        json.loads(line)["value"]
+        for file in (folder / "files").iterdir()
+        for line in file.read_text("utf-8").splitlines()
+    ]
+    assert sorted(values) == sorted(value for _, value, *_ in found[-1])
+    return len(found[-1])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kills_twice", [False, True], ids=["once", "twice"])
 def test_each_entry_is_in_one_batch_though_the_driver_is_killed(
     tmp_path: Path, *, kills_twice: bool
 ) -> None:
@@ -77,50 +109,22 @@ def test_each_entry_is_in_one_batch_though_the_driver_is_killed(
     url = f"sqlite:///{tmp_path / 'queue.db'}"
     with tso_server(url) as server, connect(url, server.address) as tm:
         queue = ExportQueue.create(tm, QUEUE, buckets=3)
-        added = 0
-
-        def add(count: int) -> None:
-            nonlocal added
-            for _ in range(count):
-                with tm.begin() as tx:
-                    queue.add_all(tx, [(b"%d" % (n % 7), added + n) for n in range(5)])
-                added += 5
-
-        add(10)
+        added = add(tm, queue, 0, 10)
         if kills_twice:
             died = run(tmp_path, url, server.address, 1, "within")
             assert died.returncode == -signal.SIGKILL, died.stderr
             assert len(batches(tmp_path)) == 1
-        add(2)
+        added = add(tm, queue, added, 2)
         died = run(tmp_path, url, server.address, 1, "behind")
         assert died.returncode == -signal.SIGKILL, died.stderr
         before = batches(tmp_path)
         assert len(before) == 2
         assert queue.lag().entries == added - len(before[0]), "what the checkpoint has is gone"
-        add(2)
+        added = add(tm, queue, added, 2)
         done = run(tmp_path, url, server.address, -1)
         assert done.returncode == 0, done.stderr
-        found = batches(tmp_path)
-        assert found[:2] == before, "a batch that is run again has the same rows"
-        assert all(len(batch) <= MOST for batch in found)
-        assert sorted(value for batch in found for _, value, *_ in batch) == list(range(added))
-        newest: dict[str, int] = {}
-        for batch in found:
-            for key, value, *_ in batch:
-                assert newest.get(key, -1) < value, "the order of each key"
-                newest[key] = value
-        # The last batch is acknowledged when the next one is planned, which there was none.
-        assert json.loads(done.stdout) == {"left": len(found[-1])}
+        assert json.loads(done.stdout) == {"left": check_exported(tmp_path, before, added)}
         assert queue.lag().entries == 0
-    (values,) = zip(
-        *(
-            [json.loads(line)["value"]]
-            for file in (tmp_path / "files").iterdir()
-            for line in file.read_text("utf-8").splitlines()
-        ),
-        strict=True,
-    )
-    assert sorted(values) == sorted(value for _, value, *_ in found[-1])
 
 
 @pytest.mark.parametrize(

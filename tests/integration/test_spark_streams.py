@@ -1,7 +1,7 @@
-"""By day: a stream out of a table and one into a table, whose driver is killed behind a batch.
+"""By day: streams out of a table, into one, and out of a queue, whose driver is killed.
 
-They are those of `test_changes_stream.py` and of `test_spark_sink.py`, which kill at more points at
-night, in one process: to start Spark twice takes most of the time.
+They are those of `test_changes_stream.py`, of `test_spark_sink.py` and of `test_export_stream.py`,
+which kill at more points at night, in one process: to start Spark takes most of the time.
 """
 
 from __future__ import annotations
@@ -15,25 +15,30 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
 from omidpy.connect import connect
+from omidpy.recipes.export_queue import ExportQueue
+from tests.integration import test_export_stream as exported
 from tests.integration.test_changes_stream import Stock, batches, check_batches, run
 from tests.integration.test_spark_sink import add_input
 from tests.machines import frames_stream
+from tests.machines.export_processes import QUEUE as ENTRIES
+from tests.machines.mortal_streams import FEED, QUEUE, SINK
 from tests.machines.processes import tso_server
-from tests.machines.two_streams import FEED, SINK
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
 def test_each_batch_is_there_once_though_the_driver_is_killed(tmp_path: Path) -> None:
-    """Each change is in one batch, and what a sink has written is not written again."""
+    """Each change and each entry is in one batch, and what a sink has written is not again."""
     url = f"sqlite:///{tmp_path / 'streams.db'}"
-    sink, feed = tmp_path / SINK, tmp_path / FEED
-    module = "tests.machines.two_streams"
-    sink.mkdir()
-    feed.mkdir()
+    sink, feed, queued = tmp_path / SINK, tmp_path / FEED, tmp_path / QUEUE
+    module = "tests.machines.mortal_streams"
+    for folder in (sink, feed, queued):
+        folder.mkdir()
     with tso_server(url) as server, connect(url, server.address) as tm:
         stock = Stock(tm)
         tm.create_table(frames_stream.TABLE, ["cf"], splits=[b"b"])
+        queue = ExportQueue.create(tm, ENTRIES, buckets=3)
+        added = exported.add(tm, queue, 0, 12)
 
         def counts() -> list[int]:
             table = tm.begin(read_only=True).table(frames_stream.TABLE)
@@ -46,12 +51,19 @@ def test_each_batch_is_there_once_though_the_driver_is_killed(tmp_path: Path) ->
         assert code == -signal.SIGKILL, err
         assert counts() == [1] * 3, "it has committed"
         (state,) = batches(feed)
+        before = exported.batches(queued)
+        assert len(before) == 2
+        assert queue.lag().entries == added - len(before[0]), "what the checkpoint has is gone"
+        added = exported.add(tm, queue, added, 2)
         for row, value in ((b"a", b"3"), (b"z", None), (b"b", b"4"), (b"c", b"5")):
             stock.put(row, value)
         add_input(sink, 1)
         code, out, err = run(tmp_path, url, server.address, module=module)
         assert code == 0, err
-        assert json.loads(out) == {"snapshot": 3}
+        left, kinds = map(json.loads, out.splitlines())
+        assert kinds == {"snapshot": 3}
+        assert left == {"left": exported.check_exported(queued, before, added)}
+        assert queue.lag().entries == 0
         assert counts() == [2] * 3
     assert batches(feed)[0] == state, "the batch that was run again has the same rows"
     check_batches(feed, state, stock.written)

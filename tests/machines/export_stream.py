@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 MOST: int = 20
 
@@ -31,12 +32,15 @@ MOST: int = 20
 def main(folder: Path, url: str, tso: str, dies_at: int, how: str) -> None:
     """Run the query until all is read, or until the death."""
     with streaming_session() as spark:
-        _run(spark, folder, url, tso, death(spark, dies_at, how))
+        begin(spark, folder, url, tso, death(spark, dies_at, how)).awaitTermination()
+        export_the_rest(spark, folder, url, tso)
 
 
-def _run(
+def begin(
     spark: SparkSession, folder: Path, url: str, tso: str, die: Callable[[int, str], None]
-) -> None:
+) -> StreamingQuery:
+    """Begin the query, which ends when all is read, or with the death."""
+
     def write(rows: Any, number: int) -> None:
         found = [
             [bytes(row.key).decode(), json.loads(bytes(row.value)), row.commit_ts, row.bucket]
@@ -60,7 +64,11 @@ def _run(
     )
     started = stream.writeStream.foreachBatch(write)
     started = started.option("checkpointLocation", str(folder / "checkpoint"))
-    started.trigger(availableNow=True).start().awaitTermination()
+    return started.trigger(availableNow=True).start()
+
+
+def export_the_rest(spark: SparkSession, folder: Path, url: str, tso: str) -> None:
+    """Deliver what the last batch has left in the queue, and print how much that was."""
     files = str(folder / "files")
 
     def make() -> Exporter:

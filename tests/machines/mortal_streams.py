@@ -1,9 +1,10 @@
-"""The queries of `changes_stream` and of `frames_stream` in one process, which dies with both.
+"""The queries of `changes_stream`, `export_stream` and `frames_stream` in one process, which dies.
 
-    python -m tests.machines.two_streams FOLDER URL TSO [dies]
+    python -m tests.machines.mortal_streams FOLDER URL TSO [dies]
 
-The sink comes to its point behind the commit of its first batch, and waits there; then the query
-over changes comes to its own, behind the file of its first batch, and kills all.
+The sink comes to its point behind the commit of its first batch, and waits there; so does the query
+over a queue behind the file of its second one; then the query over changes comes to its own, behind
+the file of its first batch, and kills all.
 """
 
 from __future__ import annotations
@@ -11,26 +12,27 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import omidpy
-from tests.machines import changes_stream, frames_stream
+from tests.machines import changes_stream, export_stream, frames_stream
 from tests.machines.frames_session import java_of, streaming_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SINK, FEED = "sink", "feed"
+SINK, FEED, QUEUE = "sink", "feed", "queue"
 """Their folders."""
 _POLL_S: Final = 0.05
 
 
 def main(folder: Path, url: str, tso: str, *, dies: bool) -> None:
-    """Run both until all is read, or until the death."""
-    sink, feed = folder / SINK, folder / FEED
+    """Run all until all is read, or until the death."""
+    sink, feed, queue = folder / SINK, folder / FEED, folder / QUEUE
     os.environ[frames_stream.FOLDER] = str(sink)
     (sink / "dies").write_text(f"0 behind {frames_stream.WAITS}" if dies else "-1")
     options = {"store": url, "tso": tso, "table": changes_stream.TABLE}
@@ -40,11 +42,22 @@ def main(folder: Path, url: str, tso: str, *, dies: bool) -> None:
             if dies and (number, where) == (0, "behind"):
                 kill(spark)
 
+        waiting = threading.Event()
+
+        def wait(number: int, where: str) -> None:
+            if dies and (number, where) == (1, "behind"):
+                waiting.set()
+                threading.Event().wait()
+
         first = frames_stream.begin(spark, tm, sink, tso, "format")
+        second = export_stream.begin(spark, queue, url, tso, wait)
         while first.isActive and not (sink / frames_stream.WAITS).exists():
             time.sleep(_POLL_S)
+        while second.isActive and not waiting.wait(_POLL_S):
+            pass
         if not dies:
             first.awaitTermination()
+            second.awaitTermination()
         try:
             changes_stream.begin(spark, feed, options, die).awaitTermination()
         except BaseException:
@@ -52,6 +65,7 @@ def main(folder: Path, url: str, tso: str, *, dies: bool) -> None:
             if dies:
                 kill(spark, exit_code=1)
             raise
+        export_stream.export_the_rest(spark, queue, url, tso)
         changes_stream.print_kinds(spark, options)
 
 
