@@ -7,8 +7,9 @@ So callers hand a request in and wait, and everything else happens in one thread
 foreign exception comes.  A caller that is interrupted leaves its request either wholly in or wholly
 out of the queue, and its answer goes nowhere.
 
-Group commit: what arrives while a batch is flushed forms the next one.  A batch that no caller
-waits for is flushed in a second thread, so that no caller that asks pays for it.
+Group commit: what arrives while a batch is flushed forms the next one, and those whom the last one
+has answered are waited for a moment (`commit_delay.py`).  A batch that no caller waits for is
+flushed in a second thread, so that no caller that asks pays for it.
 
 Who commits will begin again, so that each commit brings a start timestamp with it that lies behind
 it, to spare: it is the answer to a begin that came with the commit.  It may be had, for a moment,
@@ -30,9 +31,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from queue import Empty, SimpleQueue
-from typing import Final, TypeAlias, assert_never, cast
+from typing import Final, TypeAlias, TypeGuard, assert_never, cast
 
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import (
@@ -43,6 +45,7 @@ from omidpy.errors import (
     StorageUnavailable,
 )
 from omidpy.wire.messages import CommitRequest, TimestampRequest, TimestampResponse
+from tso.commit_delay import LONGEST_S, STEP_S, CommitDelay
 from tso.core.events import (
     Answer,
     Asked,
@@ -82,11 +85,12 @@ MAX_SPARES: Final = 16
 class Waiter:
     """A caller's thread that waits, with what it asked and what it is told."""
 
-    __slots__ = ("answer", "error", "gate", "is_heard", "question")
+    __slots__ = ("answer", "error", "gate", "is_heard", "question", "thread_id")
 
     def __init__(self, question: Question | None) -> None:
         """Ask `question`; None is the wish that the oracle end."""
         self.question = question
+        self.thread_id: Final = threading.get_ident()
         self.answer: Answer | None = None
         self.error: str | None = None
         self.is_heard = False
@@ -100,6 +104,10 @@ _Outcome: TypeAlias = FlushResult | BaseException | None
 """What became of a chore: None of a lease that was renewed."""
 
 _Chore: TypeAlias = "tuple[Batch[Waiter] | None, _Outcome]"
+
+
+def _commits(item: Waiter | _Chore) -> TypeGuard[Waiter]:
+    return isinstance(item, Waiter) and isinstance(item.question, CommitRequest)
 
 
 class Driver:
@@ -145,6 +153,7 @@ class Driver:
         """Counts up before a decision is answered."""
         self._stuck: Batch[Waiter] | None = None
         """A batch whose flush failed, to be repeated."""
+        self._delay = CommitDelay()
         self._is_failing = False
         self._is_stopping = False
         self._is_stopped = False
@@ -283,7 +292,24 @@ class Driver:
             return []
         while not inbox.empty():  # of which this thread alone takes, until the end
             arrived.append(inbox.get_nowait())
+        callers = [item.thread_id for item in arrived if _commits(item)]
+        awaited = self._delay.awaited(callers) if callers else None
+        if awaited and len(callers) == len(arrived):  # what else may have come waits for nobody
+            self._gather(arrived, awaited)
         return arrived
+
+    def _gather(self, arrived: list[Waiter | _Chore], awaited: set[int]) -> None:
+        """Wait a moment for the callers that will commit again, until something else comes."""
+        count = len(awaited)
+        deadline_s = time.monotonic() + LONGEST_S
+        with suppress(Empty):
+            while awaited and time.monotonic() < deadline_s:
+                item = self._inbox.get(timeout=STEP_S)
+                arrived.append(item)
+                if not _commits(item):
+                    return
+                awaited.discard(item.thread_id)
+        self._delay.waited(count, len(awaited))
 
     def _take(self, arrived: Sequence[Waiter | _Chore]) -> None:
         asked: list[tuple[Waiter, Question]] = []
@@ -349,6 +375,8 @@ class Driver:
         if waiter in self._waiting:
             self._waiting.remove(waiter)
             waiter.answer, waiter.error = answer, error
+            if isinstance(waiter.question, CommitRequest):
+                self._delay.answered(waiter.thread_id)
             waiter.gate.release()
 
     # -- flushing ----------------------------------------------------------------------------------
