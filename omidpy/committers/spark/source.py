@@ -31,15 +31,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.installation import install_hint
 from omidpy.base.remembered import remembered
+from omidpy.base.telemetry.stages import GROUP
 from omidpy.committers.choice import OPTION_NAMES, committer
 from omidpy.committers.contents.reading import published
 from omidpy.committers.contents.state import PublishedState
 from omidpy.committers.hadoop.file_output import FileOutputCommitter
-from omidpy.committers.places import PLANS
 from omidpy.committers.protocol import Committer
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.spark import session
 from omidpy.committers.spark.settling import Settler
+from omidpy.committers.spark.streams import StreamBatch
 from omidpy.committers.tables import MOST_OPEN, PartitionedWriter
 from omidpy.committers.values import TaskId, TaskMessage
 from omidpy.errors import ConfigError, UsageError
@@ -99,6 +100,8 @@ class _Message(WriterCommitMessage):
     """Whether the session replaces partitions, and not the whole destination."""
     marks_success: bool = True
     """Whether the session wants `_SUCCESS`."""
+    run: str = ""
+    """Of a batch: which start of the query, as Spark names the group of its jobs."""
 
 
 class ParquetSource(DataSource):
@@ -342,6 +345,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
     A batch that Spark runs again after a restart has the same id, and is published once: its
     manifest, `_omidpy/streams/<query>.json`, says that it was, and its plan that it nearly was.
+    What no restart asks for is refused (`streams.py`).
     """
 
     def __init__(self, settings: _Settings) -> None:
@@ -357,13 +361,17 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         assert number is not None, "Spark says which batch a task is of"
         job_id = f"{query}-b{int(number):010}"
         made = self._settings.committer(job_id=job_id)
-        return _write(self._settings, made, iterator, job_id)
+        run = context.getLocalProperty(GROUP) or ""
+        return replace(_write(self._settings, made, iterator, job_id), run=run)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark calls it so
         """Publish a batch: on the driver."""
-        if (made := self._made(messages)) is None:
+        if (found := self._made(messages)) is None:
             return
+        made, batch = found
+        batch.begin()
         if made.was_committed():
+            batch.pass_over()
             made.abort_tasks(_unwrapped(messages))
             made.sweep_uploads()
         else:
@@ -372,23 +380,21 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - see above
         """Remove what tasks of a batch have written."""
-        if (made := self._made(messages)) is None:
+        if (found := self._made(messages)) is None:
             return
+        made, _ = found
         if made.was_committed():
             made.abort_tasks(_unwrapped(messages))
         else:
             made.abort_job(_unwrapped(messages))
             _abort_late(made, messages)
 
-    def _made(self, messages: Sequence[WriterCommitMessage | None]) -> S3Committer | None:
-        found = [one.batch for one in messages if isinstance(one, _Message)]
-        if not found:
+    def _made(
+        self, messages: Sequence[WriterCommitMessage | None]
+    ) -> tuple[S3Committer, StreamBatch] | None:
+        found = next((one for one in messages if isinstance(one, _Message) and one.batch), None)
+        if found is None:
             return None
-        made = self._settings.committer(job_id=found[0])
+        made = self._settings.committer(job_id=found.batch)
         assert isinstance(made, S3Committer), "streams were refused other committers"
-        query = found[0].rpartition("-b")[0]
-        # Of its own, so that no other job's manifest hides that a batch was published.
-        made.success_path = f"{PLANS}streams/{query}.json"
-        # Also without `_SUCCESS`: by nothing else a batch that is run again is known.
-        made.marks_success = True
-        return made
+        return made, StreamBatch(made, found.batch, found.run)
