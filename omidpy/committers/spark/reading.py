@@ -21,6 +21,7 @@ from omidpy.committers.contents.manifests import PublishedFile
 from omidpy.committers.contents.state import PARQUET, Files
 from omidpy.committers.places import NULL_PARTITION
 from omidpy.errors import UsageError
+from omidpy.tx.frames.encoding import checked_cast
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 
@@ -48,7 +49,8 @@ class PublishedReader(DataSourceReader):
         """Yield the batches of a file; columns that it lacks are null.
 
         Raises:
-            UsageError: two of its columns could be the one that is asked for.
+            UsageError: two of its columns could be the one that is asked for, or its values are
+                none of the type that is asked for.
         """
         assert isinstance(partition, _File), "made by `partitions`"
         wanted = to_arrow_schema(self._schema)
@@ -58,7 +60,7 @@ class PublishedReader(DataSourceReader):
         for field in wanted:
             found = _named(field.name, table.column_names, partition.file)
             if found is not None:
-                columns.append(table.column(found).cast(field.type))
+                columns.append(_as_wanted(table.column(found), field, partition.file))
                 continue
             folder = _named(field.name, values, partition.file)
             value = None if folder is None else values[folder]
@@ -84,6 +86,21 @@ def columns(seen: Files) -> pa.Schema:
         is_number = bool(texts) and all(_NUMBER.fullmatch(text) for text in texts)
         schema = schema.append(pa.field(name, pa.int32() if is_number else pa.string()))
     return schema
+
+
+def _as_wanted(column: Any, field: pa.Field, file: PublishedFile) -> Any:
+    """Return a column in the type that is asked for: jobs of one destination may differ in that.
+
+    Raises:
+        UsageError: a value would become another one.
+    """
+    try:
+        return checked_cast(pa, column, field.type, may_round=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UsageError(
+            f"the column {field.name!r} of {file.url} is of type {column.type}, and {field.type} "
+            f"is asked for: {error}; ask for {column.type} by .schema(...)"
+        ) from error
 
 
 def _named(wanted: str, names: Iterable[str], file: PublishedFile) -> str | None:

@@ -58,3 +58,37 @@ def _numbers(form: str, width: int, column: Any) -> Sequence[bytes | None]:
         is_null = column.is_null().to_pylist()
         return [None if absent else one for one, absent in zip(values, is_null, strict=True)]
     return values
+
+
+def checked_cast(arrow: Any, column: Any, wanted: Any, *, may_round: bool) -> Any:
+    """Return a column of another type, if no value becomes another one by that.
+
+    Arrow's own safe cast makes every number but 0 true, and infinity of what is too large.
+
+    Args:
+        arrow: The module.
+        column: An array, or chunks of one.
+        wanted: The type.
+        may_round: Whether digits may go that a fraction has too many for its type.
+
+    Raises:
+        ArrowInvalid: a value does not fit.
+        ArrowNotImplementedError: no value of the one type is one of the other.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - few columns are cast
+
+    cast, types, given = column.cast(wanted), arrow.types, column.type
+    if types.is_boolean(wanted) and (types.is_integer(given) or types.is_floating(given)):
+        changed = pc.not_equal(cast.cast(given), column)
+    elif types.is_floating(wanted) and types.is_decimal(given):
+        changed = pc.is_inf(cast)
+    elif types.is_floating(wanted) and types.is_float64(given) and wanted != given:
+        back = cast.cast(given)
+        is_other = pc.is_inf(cast) if may_round else pc.is_finite(column)
+        changed = pc.and_(is_other, pc.not_equal(back, column))
+    else:
+        return cast
+    if pc.any(changed).as_py():
+        value = column.filter(changed)[0].as_py()
+        raise arrow.ArrowInvalid(f"Value {value!r} is none of {wanted}, and would become another")
+    return cast

@@ -20,7 +20,7 @@ from omidpy.facts.tables.layout import TableLayout
 from omidpy.model import KeyRange
 from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.batch import Batch
-from omidpy.tx.frames.encoding import encoded
+from omidpy.tx.frames.encoding import checked_cast, encoded
 from omidpy.tx.frames.marking import Marking
 from omidpy.tx.frames.names import column_of
 from omidpy.tx.frames.reading import pyarrow, type_of
@@ -319,7 +319,7 @@ class _Columns:
         # A codec takes decimals as they are, and says which one does not fit.
         if column.type != expected and not self._arrow.types.is_decimal(expected):
             try:
-                column = column.cast(expected)
+                column = checked_cast(self._arrow, column, expected, may_round=True)
             except (self._arrow.ArrowInvalid, self._arrow.ArrowNotImplementedError) as error:
                 raise UsageError(
                     f"the column {name!r} is of type {column.type}, and {codec.name} stores "

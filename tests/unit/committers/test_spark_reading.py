@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql.types import IntegerType, LongType, StructType
+from pyspark.sql.types import BooleanType, FloatType, IntegerType, LongType, StructType
 
 from omidpy.committers.contents.manifests import PublishedFile
 from omidpy.committers.spark.reading import PublishedReader
@@ -55,3 +56,21 @@ def test_the_name_itself_goes_before_others() -> None:
     assert rows(seen, both) == [{"ID": 2, "id": 1}]
     with pytest.raises(UsageError, match="'Id' could be 'id' or 'ID' of s3:"):
         rows(seen, StructType().add("Id", LongType()))
+
+
+def test_a_value_that_would_become_another_one_is_refused() -> None:
+    """Jobs of one destination may differ in types: 5 was true, and digits were gone."""
+    for found, kind in (
+        (pa.array([1, 5]), BooleanType()),
+        (pa.array([1.0, 16777217.0]), FloatType()),
+        (pa.array([1e300]), FloatType()),
+    ):
+        seen = Seen("a.parquet", pa.table({"v": found}))
+        with pytest.raises(UsageError, match=r"'v' of s3://lake/f/a\.parquet is of type .* asked"):
+            rows(seen, StructType().add("v", kind))
+    seen = Seen("a.parquet", pa.table({"v": [0.5, None, math.nan, math.inf]}))
+    first, second, third, last = (
+        one["v"] for one in rows(seen, StructType().add("v", FloatType()))
+    )
+    assert (first, second, last) == (0.5, None, math.inf)
+    assert math.isnan(third)
