@@ -13,8 +13,8 @@ flushed in a second thread, so that no caller that asks pays for it.
 
 Who commits will begin again, so that each commit brings a start timestamp with it that lies behind
 it, to spare: it is the answer to a begin that came with the commit.  It may be had, for a moment,
-until any later decision is answered: from then on a caller may know of a commit that it would not
-see.
+until any later decision is about to be written: from then on a caller may know of a commit that it
+would not see, be it from the store.
 
 A flush that failed may have reached the store, so it stays the batch under way until a repetition
 succeeds; its callers are told that no answer came, and later decisions wait behind it.
@@ -150,7 +150,7 @@ class Driver:
         self._spares: SimpleQueue[tuple[int, float, TimestampResponse]] = SimpleQueue()
         """Start timestamps, each with how much had been answered and since when it is there."""
         self._answered = 0
-        """Counts up before a decision is answered."""
+        """Counts up before a decision is written, and before it is answered."""
         self._stuck: Batch[Waiter] | None = None
         """A batch whose flush failed, to be repeated."""
         self._delay = CommitDelay()
@@ -345,6 +345,10 @@ class Driver:
                 case Close():
                     self._settle(effect.ticket, None, effect.reason)
                 case Flush():
+                    if effect.batch.has_decisions():
+                        # From here on they may be found in the store, as by a client who got no
+                        # answer: who begins behind that must see them (I8).
+                        self._answered += 1
                     if effect.batch.answers or self._is_stopping:
                         batch = effect.batch
                     else:

@@ -339,6 +339,51 @@ def test_nobody_begins_behind_a_commit_that_he_knows_of(oracle: EmbeddedOracle) 
     assert begun.newest_fence == fence_ts
 
 
+def fail_once() -> Callable[[], None]:
+    """Return what raises when it is first called: the answer of a store was lost."""
+    errors = [StorageUnavailable("no answer")]
+
+    def fail() -> None:
+        if errors:
+            raise errors.pop()
+
+    return fail
+
+
+def test_who_begins_sees_a_commit_that_was_found_in_the_store(store: WatchedStore) -> None:
+    """I8: its answer was lost, and what lies to spare is from before it."""
+    manager = TransactionManager(store, EmbeddedOracle(store, clock=ManualClock()))
+    with manager as tm:
+        tm.create_table("t", ["cf"])
+        first, second = tm.begin(), tm.begin()
+        first.table("t").put(b"a", {b"cf:q": b"1"})
+        second.table("t").put(b"b", {b"cf:q": b"2"})
+        first.commit()
+        store.after_batch = fail_once()
+        second.commit()
+        assert second.commit_ts is not None
+        later = tm.begin()
+        assert later.start_ts > second.commit_ts
+        assert later.table("t").row(b"b") == {b"cf:q": b"2"}
+
+
+def test_nothing_is_to_spare_while_a_commit_is_durable_and_not_answered(
+    store: WatchedStore,
+) -> None:
+    """I8: another thread may find it in the store, and begin."""
+    oracle = EmbeddedOracle(store, clock=ManualClock())
+    with TransactionManager(store, oracle) as tm:
+        tm.create_table("t", ["cf"])
+        first, second = tm.begin(), tm.begin()
+        first.table("t").put(b"a", {b"cf:q": b"1"})
+        second.table("t").put(b"b", {b"cf:q": b"2"})
+        first.commit()
+        found: list[object] = []
+        store.after_batch = lambda: found.append(oracle._driver.spare())
+        second.commit()
+    assert found == [None]
+
+
 def test_each_begin_sees_every_commit_that_was_answered_before(oracle: EmbeddedOracle) -> None:
     """Many threads, each of which knows what all of them were told."""
     newest: list[Timestamp] = [Timestamp(0)]
