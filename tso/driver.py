@@ -312,17 +312,23 @@ class Driver:
         self._delay.waited(count, len(awaited))
 
     def _take(self, arrived: Sequence[Waiter | _Chore]) -> None:
+        waiters = [item for item in arrived if isinstance(item, Waiter)]
+        try:
+            for item in arrived:
+                if not isinstance(item, Waiter):
+                    self._end_chore(*item)
+        except BaseException:
+            # The oracle ends, and nobody else knows of those who came along.
+            self._waiting.update(waiters)
+            raise
         asked: list[tuple[Waiter, Question]] = []
-        for item in arrived:
-            if not isinstance(item, Waiter):
-                self._end_chore(*item)
-                continue
-            self._waiting.add(item)
-            if item.question is None:
+        for waiter in waiters:
+            self._waiting.add(waiter)
+            if waiter.question is None:
                 self._is_stopping = True
             else:
-                item.is_heard = True
-                asked.append((item, item.question))
+                waiter.is_heard = True
+                asked.append((waiter, waiter.question))
         if asked:
             commit_count = sum(isinstance(question, CommitRequest) for _, question in asked)
             room = MAX_SPARES - self._spares.qsize()  # old ones go when the pool is looked at

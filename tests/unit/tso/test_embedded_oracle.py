@@ -349,6 +349,42 @@ def test_everybody_who_waits_is_told_that_the_oracle_ends(
     assert [error.was_sent for error in errors].count(True) == 1, "the others were not heard"
 
 
+def test_who_asks_as_a_chore_ends_the_oracle_was_not_heard(
+    store: WatchedStore, oracle: EmbeddedOracle
+) -> None:
+    """They came in one go: the oracle knew of nobody that waited, and the outcome was unknown."""
+    first, second = oracle.begin().start_ts, oracle.begin().start_ts
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        under_way.set()
+        assert go_on.wait(10)
+
+    store.before = wait
+    busy = threading.Thread(target=commit, args=(oracle, first, 1))
+    busy.start()
+    assert under_way.wait(10)
+    errors: list[OracleError] = []
+
+    def ask() -> None:
+        try:
+            commit(oracle, second, 2)
+        except OracleError as error:
+            errors.append(error)
+
+    oracle._driver._inbox.put((None, LeaseLost("it is another's")))
+    late = threading.Thread(target=ask)
+    late.start()
+    while oracle._driver._inbox.qsize() < 2:
+        assert late.is_alive()
+    go_on.set()
+    busy.join(10)
+    late.join(10)
+    (error,) = errors
+    assert isinstance(error, LeaseLost)
+    assert not error.was_sent
+
+
 class Watched(SimpleQueue[Any]):
     """A queue of questions; whoever puts the next one in does something before going on."""
 
