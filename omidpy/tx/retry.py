@@ -16,13 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.loops import Exit, Loop, goes_on
 from omidpy.base.timing.clock import Clock
 from omidpy.base.timing.pauses import Pauses
-from omidpy.errors import AlreadyCommitted, OmidError, UsageError
+from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown, OmidError, UsageError
 from omidpy.model import Committed, TransactionStatus
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Backoff:
         self._on_retry = on_retry
         draw = None if rng is None else rng.random
         self._pauses = Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S, draw=draw)
+        self._doubt: CommitOutcomeUnknown | None = None
+        """Of an earlier try, which may have committed: how a later one ends says nothing of it."""
         self.number = 1
         """The try under way."""
 
@@ -67,18 +69,21 @@ class Backoff:
         """Return the seconds to wait after a failed try, which is logged and counted.
 
         Raises:
-            OmidError: `error` itself, if it is not retryable or the budget is spent.
+            OmidError: `error` itself, if it is not retryable or the budget is spent; or what
+                `end` raises.
         """
         elapsed_s = self.note(error)
         if not error.retryable:
-            raise error
+            self.end(error)
+        if isinstance(error, CommitOutcomeUnknown):
+            self._doubt = error
         if elapsed_s >= self._budget_s:
             tries = "1 try" if self.number == 1 else f"{self.number} tries"
             error.give_up(
                 f"given up after {tries} in {elapsed_s:.1f} s, since the budget of "
                 f"{self._budget_s:g} s is spent"
             )
-            raise error
+            self.end(error)
         pause_s = min(self._budget_s - elapsed_s, error.wait_s + self._pauses.next_s())
         log.info(
             "try %d failed after %.3f s in all, the next one is in %.3f s: %s",
@@ -91,6 +96,34 @@ class Backoff:
         if self._on_retry is not None:
             self._on_retry()
         return pause_s
+
+    def end(self, error: OmidError) -> NoReturn:
+        """Raise the error that ends the tries.
+
+        Raises:
+            CommitOutcomeUnknown: an earlier try may have committed, of which `error` says nothing.
+            OmidError: `error` itself, where there is none.
+        """
+        self.check_certain(error)
+        raise error
+
+    def check_certain(self, ended_by: BaseException) -> None:
+        """Raise if an earlier try may have committed, and a later one is the last.
+
+        Raises:
+            CommitOutcomeUnknown: of the earlier one (I9).
+        """
+        doubt = self._doubt
+        # Who has used the key, and a doubt of its own, say enough: it is run again with the key.
+        if doubt is None or isinstance(ended_by, (AlreadyCommitted, CommitOutcomeUnknown)):
+            return
+        self.note(doubt)
+        told = ended_by.event if isinstance(ended_by, OmidError) else repr(ended_by)
+        doubt.give_up(
+            f"a later try of it has not committed ({told}), which says nothing of this one; run it "
+            "again with the same idempotency key, which finds out"
+        )
+        raise doubt from ended_by
 
     def note(self, error: OmidError) -> float:
         """Write on an error how often it was tried and for how long; return the latter."""
@@ -154,8 +187,10 @@ class Attempt:
         except OmidError as error:
             if self._is_tried_again(end, error):
                 return True
-            raise
+            self._backoff.end(error)
         if is_rolled_back:
+            assert exc is not None, "a block is rolled back by what it has raised"
+            self._backoff.check_certain(exc)
             return True
         if isinstance(exc, OmidError):
             # The block may have ended the transaction itself: one that committed is not run again.
@@ -163,6 +198,9 @@ class Attempt:
                 self._backoff.note(exc)
             elif self._is_tried_again(end, exc):
                 return True
+        is_undone = self._transaction.status is TransactionStatus.ROLLED_BACK
+        if is_undone and isinstance(exc, Exception):
+            self._backoff.check_certain(exc)
         self.succeeded = exc_type is None
         return False
 

@@ -20,6 +20,7 @@ from omidpy.errors import (
     CommitOutcomeUnknown,
     ConfigError,
     OracleUnavailable,
+    Rollback,
     StorageUnavailable,
     TransactionAborted,
     UsageError,
@@ -285,6 +286,50 @@ def test_attempts_raise_where_an_earlier_one_had_committed(client: Client) -> No
     assert len(runs) == 2
     assert caught.value.start_ts == runs[0].start_ts
     assert client.read() == {b"cf:q": b"0"}
+
+
+@pytest.mark.parametrize("own", [ValueError("no such order"), Rollback(), UsageError("wrong")])
+def test_a_try_in_doubt_is_not_told_as_failed_because_a_later_block_raised(
+    client: Client, own: Exception
+) -> None:
+    """I9: the block was rolled back, and the one before it may be committed."""
+    numbers = []
+
+    def run() -> None:
+        for attempt in client.tm.attempts(idempotency_key=KEY):
+            with attempt as tx:
+                numbers.append(attempt.number)
+                if attempt.number == 2:
+                    raise own
+                tx.table(TABLE).put(b"r", {b"cf:q": b"v"})
+                cut_off(client, decided=False)
+
+    with pytest.raises(CommitOutcomeUnknown) as last:
+        run()
+    assert last.value.__cause__ is own
+    assert numbers == [1, 2]
+
+
+def test_asyncio_tells_of_a_try_in_doubt_the_same(client: Client) -> None:
+    """I9: as the blocking loop does."""
+    runs = []
+
+    async def main() -> None:
+        async with aio.TransactionManager(client.tm) as tm:
+
+            @tm.transactional(idempotency_key=KEY)
+            async def write(tx: aio.Transaction) -> None:
+                runs.append(tx)
+                if len(runs) == 2:
+                    raise ValueError("no such order")
+                await tx.table(TABLE).put(b"r", {b"cf:q": b"v"})
+                cut_off(client, decided=False)
+
+            with pytest.raises(CommitOutcomeUnknown):
+                await write()
+
+    asyncio.run(main())
+    assert len(runs) == 2
 
 
 # -- functions -------------------------------------------------------------------------------------

@@ -156,6 +156,41 @@ def test_an_oracle_that_stays_away_is_reported() -> None:
         loop.run()
 
 
+def doubt() -> CommitOutcomeUnknown:
+    """Return the error of a try with an idempotency key that got no answer."""
+    return CommitOutcomeUnknown("nobody knows", start_ts=Timestamp(50), retryable=True)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        WriteConflict("perhaps with it"),
+        OracleUnavailable("gone"),
+        TransactionAborted("rollback only", retryable=False),
+    ],
+    ids=["conflict", "begin", "not-retryable"],
+)
+def test_a_try_in_doubt_is_not_told_as_failed_because_a_later_one_failed(later: OmidError) -> None:
+    """I9: "certainly not" is true of the later one alone, and the first may have committed."""
+    first = doubt()
+    loop = Loop(first, *([later] * 1000), budget_s=2.0)
+    with pytest.raises(
+        CommitOutcomeUnknown, match=r"^nobody knows; .*same idempotency key"
+    ) as last:
+        loop.run()
+    assert last.value is first
+    assert last.value.__cause__ is later
+    assert last.value.attempts == loop.begun
+    assert last.value.retryable
+
+
+def test_a_try_in_doubt_is_forgotten_where_a_later_one_commits() -> None:
+    """Both have used the key, so that the first never will."""
+    loop = Loop(doubt(), WriteConflict("perhaps with it"))
+    loop.run()
+    assert loop.begun == 3
+
+
 # -- what is seen of it ----------------------------------------------------------------------------
 
 
