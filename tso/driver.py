@@ -110,6 +110,10 @@ def _commits(item: Waiter | _Chore) -> TypeGuard[Waiter]:
     return isinstance(item, Waiter) and isinstance(item.question, CommitRequest)
 
 
+def _begins(item: Waiter | _Chore) -> TypeGuard[Waiter]:
+    return isinstance(item, Waiter) and isinstance(item.question, TimestampRequest)
+
+
 class Driver:
     """A machine, its store and its lease, and the thread that has all three to itself."""
 
@@ -292,24 +296,45 @@ class Driver:
             return []
         while not inbox.empty():  # of which this thread alone takes, until the end
             arrived.append(inbox.get_nowait())
-        callers = [item.thread_id for item in arrived if _commits(item)]
-        awaited = self._delay.awaited(callers) if callers else None
-        if awaited and len(callers) == len(arrived):  # what else may have come waits for nobody
-            self._gather(arrived, awaited)
+        self._gather(arrived)
         return arrived
 
-    def _gather(self, arrived: list[Waiter | _Chore], awaited: set[int]) -> None:
-        """Wait a moment for the callers that will commit again, until something else comes."""
+    def _gather(self, arrived: list[Waiter | _Chore]) -> None:
+        """Wait a moment for the callers that will commit again, until something else comes.
+
+        Those that begin are answered meanwhile.
+        """
+        callers = [item.thread_id for item in arrived if _commits(item)]
+        if not callers:
+            return
+        awaited = self._delay.awaited(callers)
+        if not awaited or not all(_commits(item) or _begins(item) for item in arrived):
+            return
         count = len(awaited)
+        begins = [item for item in arrived if _begins(item)]
+        arrived[:] = filter(_commits, arrived)
+        self._take_ahead(begins, arrived)
         deadline_s = time.monotonic() + LONGEST_S
         with suppress(Empty):
             while awaited and time.monotonic() < deadline_s:
                 item = self._inbox.get(timeout=STEP_S)
+                if _begins(item):
+                    self._take_ahead([item], arrived)
+                    continue
                 arrived.append(item)
                 if not _commits(item):
                     return
                 awaited.discard(item.thread_id)
         self._delay.waited(count, len(awaited))
+
+    def _take_ahead(self, begins: Sequence[Waiter], arrived: Sequence[Waiter | _Chore]) -> None:
+        """Let some begin ahead of those that have come and are not heard yet."""
+        try:
+            self._take(begins)
+        except BaseException:
+            # The oracle ends, and nobody else knows of those.
+            self._waiting.update(item for item in arrived if isinstance(item, Waiter))
+            raise
 
     def _take(self, arrived: Sequence[Waiter | _Chore]) -> None:
         waiters = [item for item in arrived if isinstance(item, Waiter)]

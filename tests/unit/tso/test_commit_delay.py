@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from omidpy.errors import LeaseLost, OracleError
 from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import CellId, FamilySchema, TableSchema
 from omidpy.oracle.base import CommitGranted
@@ -88,6 +89,8 @@ class Caller:
         self._starts = [oracle.begin().start_ts for _ in range(3)]
         self._todo = threading.Semaphore(0)
         self.done = threading.Semaphore(0)
+        self.error: OracleError | None = None
+        self.ended = threading.Semaphore(0)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -105,7 +108,12 @@ class Caller:
                 return
             row = b"%b%d" % (self._name, start_ts)
             cells = {"t": [(row, b"f", b"q", start_ts, b"v")]}
-            verdict = self._oracle.commit_cells(start_ts, [CellId(hash(row))], [], cells)
+            try:
+                verdict = self._oracle.commit_cells(start_ts, [CellId(hash(row))], [], cells)
+            except OracleError as error:
+                self.error = error
+                self.ended.release()
+                return
             assert isinstance(verdict, CommitGranted)
             self.done.release()
 
@@ -162,21 +170,50 @@ def test_one_that_is_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> 
         assert store.batches == [1, 1, 1]
 
 
-def _begins(oracle: EmbeddedOracle) -> object:
-    while True:  # those to spare are handed out without the oracle
-        if oracle._driver.spare() is None:
-            return oracle.begin()
+def test_who_begins_is_answered_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A begin needs no batch; and those who commit go on to wait for each other."""
+    with _oracle_waits_long(monkeypatch) as (store, oracle):
+        first, second = Caller(oracle, b"a"), Caller(oracle, b"b")
+        _in_two_batches(store, oracle, first, second)
+        while oracle._driver.spare() is not None:
+            pass  # Those to spare are handed out without the oracle.
+        began = oracle.begin()
+        assert store.batches == [1]
+        first.commit()
+        store.goes_on.release()
+        assert first.has_committed()
+        assert second.has_committed()
+        assert store.batches == [1, 2]
+        assert oracle.begin().start_ts > began.start_ts
 
 
-@pytest.mark.parametrize("ends_it", [_begins, EmbeddedOracle.close], ids=["begin", "close"])
-def test_whatever_else_comes_is_not_kept_waiting(
-    monkeypatch: pytest.MonkeyPatch, ends_it: Callable[[EmbeddedOracle], object]
-) -> None:
-    """A begin needs no batch, and a program that ends needs none either."""
+def test_an_oracle_that_ends_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program ends, and the commit that was asked for is written first."""
     with _oracle_waits_long(monkeypatch) as (store, oracle):
         first, second = Caller(oracle, b"a"), Caller(oracle, b"b")
         _in_two_batches(store, oracle, first, second)
         store.goes_on.release()
-        ends_it(oracle)
+        oracle.close()
         assert second.has_committed()
         assert store.batches == [1, 1]
+
+
+def test_who_waits_is_told_where_a_begin_ends_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that was not heard is refused for certain, and at once."""
+    with _oracle_waits_long(monkeypatch) as (store, oracle):
+        first, second = Caller(oracle, b"a"), Caller(oracle, b"b")
+        _in_two_batches(store, oracle, first, second)
+        while oracle._driver.spare() is not None:
+            pass
+        with monkeypatch.context() as patch:
+
+            def broken(event: object) -> list[object]:
+                raise LeaseLost("another oracle has it")
+
+            patch.setattr(oracle._driver.machine, "handle", broken)
+            with pytest.raises(OracleError):
+                oracle.begin()
+        assert second.ended.acquire(timeout=LONG_S)
+        assert isinstance(second.error, LeaseLost)
+        assert second.error.was_sent is False
+        assert store.batches == [1]
