@@ -286,7 +286,12 @@ class Table:
     def counter_inc(self, row: Text, column: Text, value: int = 1) -> int:
         """Add to a counter, in one, and return what it is then; one that is not there is 0.
 
-        Made again after a lost answer: HBase knows the call, and adds once.  Cost: 1 RPC.
+        Made again after a lost answer where HBase knows the call, and adds once; a server that the
+        row has moved to meanwhile does not, nor does any a long time later.  Cost: 1 RPC.
+
+        Raises:
+            StorageUnavailable: it may have been added all the same if the message says that this
+                is not known.
         """
         self.connection.check_plain(self.name)
         family, qualifier = written(column)

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from omidpy.base.timing.pauses import pause_after
 from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable
 from omidpy.storage.hbase.native.calling.calls import Calls
+from omidpy.storage.hbase.native.calling.recognition import Recognition
 from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault
 from omidpy.storage.hbase.native.values import (
@@ -29,6 +30,7 @@ from omidpy.storage.hbase.native.wire.status import ServerLoad
 
 PROCEDURE_S: Final = 300.0
 """How long a procedure of the master's is waited for."""
+_MOST_NUMBER: Final = 2**63 - 1
 _FIRST_LOOK_S: Final = 0.02
 _LONGEST_LOOK_S: Final = 0.5
 
@@ -143,7 +145,7 @@ class Admin:
         """
         self.descriptor(table)  # HBase would say that a snapshot cannot be made
         request = snapshots.snapshot_request(name, table, _new_nonces(), flushes=flushes)
-        number = self._ask("Snapshot", request, snapshots.read_begun, table)
+        number = self._ask("Snapshot", request, snapshots.read_begun, table, Recognition())
         if number is not None:
             self._await_procedure("Snapshot", table, number)
             return
@@ -234,17 +236,28 @@ class Admin:
 
     # -- procedures --------------------------------------------------------------------------------
 
-    def _ask(self, method: str, request: bytes, read: Callable[[bytes], T], table: str | None) -> T:
+    def _ask(
+        self,
+        method: str,
+        request: bytes,
+        read: Callable[[bytes], T],
+        table: str | None,
+        recognition: Recognition | None = None,
+    ) -> T:
         return self._calls.at_master(
-            method, request, read, what=method, table=table, is_repeatable=True
+            method,
+            request,
+            read,
+            what=method,
+            table=table,
+            is_repeatable=True,
+            recognition=recognition,
         )
 
     def _change(self, method: str, request: bytes, table: str) -> None:
         """Make the master do something, and wait until it is done."""
-        number = self._calls.at_master(
-            method, request, schema.read_procedure_id, what=method, table=table, is_repeatable=True
-        )
-        if number is not None:
+        number = self._ask(method, request, schema.read_procedure_id, table, Recognition())
+        if number is not None and number <= _MOST_NUMBER:  # else there was nothing to do
             self._await_procedure(method, table, number)
 
     def _await_procedure(self, method: str, table: str, number: int) -> None:
@@ -254,7 +267,13 @@ class Admin:
             )
             if fault is not None:
                 self._fail(method, table, fault)
-            # Not found: it was done so long ago that the master has forgotten it.
+            if state == schema.NOT_FOUND:
+                # It ended so long ago that the master has forgotten how.
+                raise StorageUnavailable(
+                    f"{method} of table {table!r} at {self._calls.address.url} has ended, and the "
+                    f"master has forgotten how (procedure {number}); whether it was applied is not "
+                    "known: look at the table"
+                )
             return state != schema.RUNNING
 
         self._await(

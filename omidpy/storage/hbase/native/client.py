@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.calling.calls import Calls, Sent, forget
+from omidpy.storage.hbase.native.calling.recognition import Recognition
 from omidpy.storage.hbase.native.calling.steps import Step, in_order, was_processed
 from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind
@@ -176,6 +177,12 @@ class NativeClient:
         one that it knows it answers by a read of its own, whose cells it may have let go before
         they are sent: then they are missing, or bytes of something else.  It was done all the same,
         so the number is read as it is by now.  Cost then: 1 RPC more.
+
+        Not made again where HBase may know it no more (`calling/recognition.py`).
+
+        Raises:
+            StorageUnavailable: also if the answer was lost; where it may have been done, the
+                message says that this is not known.
         """
         nonces = (self._nonce_group, _nonces.randrange(1, 2**63))
 
@@ -183,10 +190,24 @@ class NativeClient:
             names = (region.name, row, family, qualifier)
             return ("Mutate", *messages.increment_request(*names, amount, nonces))
 
-        found = self.calls.at_row(table, row, make, _number, what="increment", is_repeatable=True)
+        found = self.calls.at_row(
+            table,
+            row,
+            make,
+            _number,
+            what="increment",
+            is_repeatable=True,
+            recognition=Recognition(),
+        )
         if found is None:
             selection = Selection([(family, qualifier)], max_versions=1)
-            found = _number_in(self.get(table, Get(row, selection)))
+            try:
+                found = _number_in(self.get(table, Get(row, selection)))
+            except StorageUnavailable as error:
+                raise StorageUnavailable(
+                    f"increment of table {table!r}: it was done, and what the number is by now "
+                    f"could not be read: {error}"
+                ) from error
         if found is None:
             raise StorageUnavailable(
                 f"increment of table {table!r}: it was done, and no number of 8 bytes is there now"

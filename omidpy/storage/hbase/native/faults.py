@@ -138,6 +138,10 @@ class Unanswered(CallFailed):
     """No answer came in time; the call may go on."""
 
 
+class Forgotten(CallFailed):
+    """An earlier attempt may have been executed, and HBase would not know this one again."""
+
+
 class Garbled(CallFailed):
     """What came is no answer."""
 

@@ -24,6 +24,7 @@ from omidpy.storage.hbase.native.faults import (
     CallFailed,
     Disagreed,
     Fault,
+    Forgotten,
     Garbled,
     Kind,
     TooLarge,
@@ -129,7 +130,7 @@ def _is_final(error: Exception) -> bool:
     """Say whether the next attempt would fail likewise."""
     if isinstance(error, Fault):
         return error.kind is Kind.PERMANENT
-    return isinstance(error, Garbled | TooLarge | Disagreed)
+    return isinstance(error, Forgotten | Garbled | TooLarge | Disagreed)
 
 
 def _is_momentary(error: Exception) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from omidpy.storage.hbase.native import scan_messages
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.calling.attempts import Attempts
 from omidpy.storage.hbase.native.calling.locations import Locations, NoRegion
+from omidpy.storage.hbase.native.calling.recognition import Recognition
 from omidpy.storage.hbase.native.calling.registry import Registry, RpcRegistry, ZooKeeperRegistry
 from omidpy.storage.hbase.native.connections import connection as connections_module
 from omidpy.storage.hbase.native.connections.connection import Connection, Waiting
@@ -130,6 +131,7 @@ class Calls:
         *,
         what: str,
         is_repeatable: bool,
+        recognition: Recognition | None = None,
     ) -> T:
         """Make a call where a row is, again and again, and return what `read` makes of its answer.
 
@@ -140,6 +142,7 @@ class Calls:
             read: Reads the answer.
             what: The call in words.
             is_repeatable: Making it twice has the effect of making it once.
+            recognition: Whether HBase knows a repeated one by its numbers, where that is why.
 
         Raises:
             OmidError: what its failure means.
@@ -150,11 +153,14 @@ class Calls:
             try:
                 until_s = until(self.address.timeout_s)
                 region = self.locations.locate(table, row, until_s=until_s)
+                if recognition is not None:
+                    recognition.begin(region.server)
                 answer = self.wait(self.send(region, *make(region), until_s=until_s), until_s)
                 return read(answer)
             except (CallFailed, OmidError) as error:
                 attempts = attempts or self.attempts(what, table, is_repeatable=is_repeatable)
-                self.after_failure(attempts, table, region, error)
+                with _doubted(recognition, error):
+                    self.after_failure(attempts, table, region, error)
 
     def send(
         self, region: Region, method: str, body: bytes, cells: bytes = b"", *, until_s: float
@@ -298,6 +304,7 @@ class Calls:
         what: str,
         table: str | None,
         is_repeatable: bool,
+        recognition: Recognition | None = None,
     ) -> T:
         """Make a call to the active master, again and again; as `at_row`."""
         attempts: Attempts | None = None
@@ -305,6 +312,8 @@ class Calls:
             master: ServerName | None = None
             try:
                 master = self._active_master()
+                if recognition is not None:
+                    recognition.begin(None)
                 return read(
                     self._once(
                         master, MASTER, method, body, is_replaced=partial(self._has_left, master)
@@ -314,7 +323,8 @@ class Calls:
                 if not isinstance(error, Fault) or error.kind is not Kind.PERMANENT:
                     self._master = None
                 attempts = attempts or self.attempts(what, table, is_repeatable=is_repeatable)
-                attempts.pause_or_raise(error, None if master is None else str(master))
+                with _doubted(recognition, error):
+                    attempts.pause_or_raise(error, None if master is None else str(master))
 
     def table_state_once(self, table: str) -> str:
         """Ask the master for the state of a table, once."""
@@ -396,6 +406,19 @@ class Calls:
                 region, "Scan", scan_messages.close_request(scanner_id), until_s=until(_SOON_S)
             )
             sent.connection.forget(sent.waiting)
+
+
+@contextlib.contextmanager
+def _doubted(recognition: Recognition | None, error: Exception) -> Iterator[None]:
+    """Say of what is raised for a failure that an attempt of the call may have been executed."""
+    if recognition is not None:
+        recognition.note(error)
+    try:
+        yield
+    except OmidError as told:
+        if recognition is None or (doubted := recognition.told(told)) is told:
+            raise
+        raise doubted from error
 
 
 def forget(sent: list[Sent]) -> None:
