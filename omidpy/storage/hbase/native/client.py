@@ -42,6 +42,8 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 GET_BATCH_ROWS: Final = 500
 """Rows that one call reads; the server stops before they come to 100 MB."""
 
+_LACKS: Final = "an answer lacks a part"
+
 NUMBER_BYTES: Final = 8
 """Of a number that increments add to."""
 
@@ -161,7 +163,11 @@ class NativeClient:
             (part,) = answers.read_multi(answer, 1)
             if part.first_fault is not None:
                 raise part.first_fault
-            return True if check is None else was_processed(part)
+            if check is not None:
+                return was_processed(part)
+            if not _says_done(part):
+                raise Garbled(_LACKS)
+            return True
 
         what = "change of a row" if check is None else "check-and-mutate"
         return self.calls.at_row(
@@ -424,6 +430,8 @@ def _take(
     if part.is_alone:
         if (fault := answer.first_fault) is not None:
             _fail((part,), fault, failed, failures)
+        elif not _says_done(answer):
+            _fail((part,), Garbled(_LACKS), failed, failures)
         else:
             done[part.indexes[0]] = Found([])
         return
@@ -435,7 +443,12 @@ def _take(
         # Without a word about it, it may not have been done, and a row that was asked for is not
         # known to be empty.
         failed.append(index)
-        failures.append(_Failure(found or Garbled("an answer lacks a part"), part.region))
+        failures.append(_Failure(found or Garbled(_LACKS), part.region))
+
+
+def _says_done(answer: PartAnswer) -> bool:
+    """Say whether an answer without a fault says that a change of a row was made in one."""
+    return bool(answer.processed or answer.results)
 
 
 def _weight(failure: _Failure) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -257,6 +258,29 @@ def test_an_answer_that_lacks_a_row_is_no_success(
 
     with pytest.raises(StorageUnavailable, match=f"127.0.0.1:{fake.port}.*lacks a part"):
         call()
+
+
+@pytest.mark.parametrize("part", [{}, {"processed": False}])
+def test_an_answer_that_says_nothing_of_a_change_in_one_is_no_success(
+    opened: Opened, part: dict[str, Any]
+) -> None:
+    """Of puts and deletes of a row HBase says that they were processed."""
+    changes = [BOTH, BOTH._replace(row=b"b")]
+    for said, is_done in ((part, False), ({"processed": True}, True)):
+        reply = partial(_as_many, said)
+        client, (fake,) = opened(reply, options="timeout_s=5&retry_s=0")
+        relocated(client, fake)
+        with nullcontext() if is_done else pytest.raises(StorageUnavailable, match="lacks a part"):
+            client.mutate("t", BOTH)
+        with nullcontext() if is_done else pytest.raises(StorageUnavailable, match="lacks a part"):
+            client.mutate_many("t", changes)
+
+
+def _as_many(said: dict[str, Any], call: Call) -> Reply:
+    """Say the same of each part of a Multi."""
+    asked = message("MultiRequest")
+    asked.ParseFromString(call.body)
+    return multi(*[said] * len(asked.regionAction))
 
 
 def test_what_cannot_be_located_again_is_not_taken_for_done(
