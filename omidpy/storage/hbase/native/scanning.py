@@ -195,7 +195,11 @@ class Scanner:
                 found = self._page_of(region, answer, rows)
                 if found is None:
                     found = self._long_page(region, self._key(answer.rows[-1]))
-                elif found.position == position and not found.rows:
+                elif not found.rows and found.position == Position(position.key, is_included=True):
+                    if not position.is_included:
+                        # It stands at a row that has come already, and must not come again.
+                        position = self._right_behind(position.key)
+                        continue
                     # The row at which it begins takes longer to look through than a call may, and
                     # each call looks from its beginning.
                     found = self._long_page(region, position.key)
@@ -315,6 +319,11 @@ class Scanner:
 
     def _after(self, row: bytes) -> Position:
         return Position(row, is_included=False)
+
+    def _right_behind(self, row: bytes) -> Position:
+        if self.is_reversed:
+            raise Garbled(f"a scan does not get past {row[:64]!r}")
+        return Position(row + b"\0", is_included=True)
 
     def _after_region(self, region: Region) -> Position | None:
         if self.is_reversed:

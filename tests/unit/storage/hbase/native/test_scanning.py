@@ -257,6 +257,23 @@ def test_the_first_cells_of_such_a_row_end() -> None:
         assert len(fake.calls) < 10
 
 
+def test_a_row_that_has_come_does_not_come_again_where_a_server_still_stands_at_it() -> None:
+    """Its next answer, without rows, says that it is at the row which was to be left out."""
+
+    def script(call: Call) -> Reply:
+        asked = message("ScanRequest")
+        asked.ParseFromString(call.body)
+        if asked.scan.start_row == b"a" and not asked.scan.include_start_row:
+            said = {"heartbeat_message": True, "cursor": {"row": b"a"}}
+            body = message("ScanResponse", more_results=True, more_results_in_region=True, **said)
+            return Reply(body.SerializeToString())
+        return rows_after(call, [b"a", b"b"])
+
+    with FakeHBase(script) as fake, closing(client_of(fake)) as client:
+        pages = list(Scanner(client.calls, "t", KeyRange(b"", b""), Selection()).pages(1))
+    assert [row[0].row for page in pages for row in page] == [b"a", b"b"]
+
+
 class SlowCatalogue:
     """`hbase:meta` on a server whose answers end early: after a row, or after a while."""
 
