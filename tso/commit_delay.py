@@ -47,10 +47,8 @@ class CommitDelay:
     def awaited(self, arrived: Iterable[int]) -> set[int]:
         """Return the callers that are worth a wait, where others have come to commit.
 
-        None is where none was answered of late, or where those who were do not come back.
+        There are none where none was answered of late, or where those who were do not come back.
         """
-        if not self._answered:
-            return self._answered
         awaited = self._answered.difference(arrived)
         self._answered = set()
         if awaited and self._came_back < _WORTHWHILE:

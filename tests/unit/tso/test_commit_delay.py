@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from omidpy.facts.commit_table import create_system_tables
 from omidpy.model import CellId, FamilySchema, TableSchema
 from omidpy.oracle.base import CommitGranted
 from omidpy.storage.memory import MemoryStore
+from tests.machines.waiting import wait_for
 from tso import driver
 from tso.commit_delay import CommitDelay
 from tso.embedded import EmbeddedOracle
@@ -140,8 +140,7 @@ def _in_two_batches(store: Held, oracle: EmbeddedOracle, first: Caller, second: 
     first.commit()
     assert store.begins.acquire(timeout=LONG_S)
     second.commit()
-    while oracle._driver._inbox.empty():
-        time.sleep(0.001)
+    wait_for(lambda: not oracle._driver._inbox.empty(), LONG_S)
     store.goes_on.release()
     assert first.has_committed()
 
