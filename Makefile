@@ -12,7 +12,7 @@ DEMO_STAMP := .venv/.demo
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
 # Much of the time of the tests is spent waiting for servers, so three workers share them, file by
-# file, from the long ones in tests/contract to the short ones in tests/unit.  One that dies is not
+# file (tests/machines/shares.py), in the order that pyproject.toml gives.  One that dies is not
 # replaced: pytest-xdist would hand its finished files out again, and then wait for ever.
 SHARED_OUT := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 ON_NO_SERVER := not hbase and not java and not spark and not integration and not nightly

@@ -69,6 +69,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Let those tests meet in one worker that share servers, which nobody else needs then."""
+    from tests.machines.shares import FoldersAndFiles
+
+    return FoldersAndFiles(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object | None) -> None:
     """Let a run fail whose worker died.
 

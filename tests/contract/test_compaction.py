@@ -574,7 +574,7 @@ def test_table_dropped_during_the_run_does_not_matter(world: World, step: str) -
 def test_splits_and_merges_between_runs_change_nothing(world: World) -> None:
     """Claims speak of rows."""
     if not world.store.capabilities.region_admin:
-        pytest.skip("needs HBase's administrator: tests/integration/test_hbase_regions.py")
+        pytest.skip("needs HBase's administrator: tests/integration/cluster/test_hbase_regions.py")
     world.compact()
     world.split(b"c")
     world.store.merge_regions("t", b"m")

@@ -22,7 +22,7 @@ from tests.machines.simulator.store import Chances, SharedStore, StoreKind
 from tests.machines.simulator.watch import Watch
 from tests.machines.simulator.world import Process, SimClock, World
 
-NEW_COUNT: Final = 8
+NEW_COUNT: Final = 5
 SEEDS: Final = range(30)
 
 

@@ -82,6 +82,7 @@ def test_a_region_server_that_stands_still_is_replaced(
     load.check()
 
 
+@pytest.mark.nightly
 def test_commits_go_on_after_all_of_hbase_was_down(hbase_cluster: RunningHBase, load: Load) -> None:
     """Nobody can commit meanwhile, and nobody is told that he did."""
     with load.running():
