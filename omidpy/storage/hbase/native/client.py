@@ -3,9 +3,10 @@
 Each call of many rows is one Multi for each server that has some of them, all sent before the first
 answer comes; what failed in a region is looked up and sent again, and nothing else.
 
-A put or delete that names its version may be made twice.  A change on a condition may not: it is
-made again only after failures that say that nothing was done.  Increments carry numbers by which
-HBase knows a repeated one.
+A put or delete that names its version may be made twice.  One that leaves that to the server's
+clock may not: the second would be later, and hide what others have written since.  Nor may a change
+on a condition.  Both are made again only after failures that say that nothing was done.  Increments
+carry numbers by which HBase knows a repeated one.
 """
 
 from __future__ import annotations
@@ -105,9 +106,18 @@ class NativeClient:
         )
 
     def mutate(self, table: str, change: RowChange, *, durability: int = 0) -> None:
-        """Change a row; each cell names its version.  Cost: 1 RPC."""
+        """Change a row, in one.
+
+        Raises:
+            StorageUnavailable: where a cell leaves its version to the server's clock, also if the
+                answer was lost; then the message says that it is not known whether the change was
+                made.
+
+        Cost: 1 RPC.
+        """
+        is_repeatable = change.names_versions
         if change.puts and change.deletes:
-            self._multi_of_one(table, change, None, durability, is_repeatable=True)
+            self._multi_of_one(table, change, None, durability, is_repeatable=is_repeatable)
             return
         self.calls.at_row(
             table,
@@ -118,7 +128,7 @@ class NativeClient:
             ),
             answers.read_mutate,
             what="put" if change.puts else "delete",
-            is_repeatable=True,
+            is_repeatable=is_repeatable,
         )
 
     def check_and_mutate(
@@ -240,9 +250,10 @@ class NativeClient:
         return bool(self.get(table, get._replace(existence_only=True)).exists)
 
     def mutate_many(self, table: str, changes: Sequence[RowChange], *, durability: int = 0) -> None:
-        """Change rows, each in one; each cell names its version.
+        """Change rows, each in one.
 
-        After an exception any of them may have been changed.
+        After an exception any of them may have been changed.  Where cells leave their versions to
+        the server's clock, no row is changed twice.
 
         Cost: 1 RPC for each server and batch (`BATCH_ROWS`, `BATCH_BYTES`), all of a batch sent at
         once.
@@ -285,11 +296,15 @@ class NativeClient:
                 found = [one for one in done if one is not None]
                 assert len(found) == len(actions), "what has no answer was not done"
                 return found
-            attempts = attempts or self.calls.attempts(what, table, is_repeatable=True)
+            if attempts is None:
+                is_safe = all(one.names_versions for one in actions if isinstance(one, RowChange))
+                attempts = self.calls.attempts(what, table, is_repeatable=is_safe)
             for failure in failures[1:]:
                 if failure.region is not None:
                     self.calls.correct(failure.region, failure.error)
-            worst = max(failures, key=_weight)
+            # One that may have been made, and may not be again, ends the call.
+            in_doubt = [] if attempts.is_repeatable else [*filter(_is_in_doubt, failures)]
+            worst = max(in_doubt or failures, key=_weight)
             if worst is not failures[0] and failures[0].region is not None:
                 self.calls.correct(failures[0].region, failures[0].error)
             self.calls.after_failure(attempts, table, worst.region, worst.error)
@@ -449,6 +464,11 @@ def _take(
 def _says_done(answer: PartAnswer) -> bool:
     """Say whether an answer without a fault says that a change of a row was made in one."""
     return bool(answer.processed or answer.results)
+
+
+def _is_in_doubt(failure: _Failure) -> bool:
+    """Say whether what failed may have been done all the same."""
+    return isinstance(failure.error, CallFailed) and not failure.error.is_certain
 
 
 def _weight(failure: _Failure) -> int:

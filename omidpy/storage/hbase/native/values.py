@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec
@@ -111,6 +112,12 @@ class RowChange(NamedTuple):
     row: bytes
     puts: Sequence[PutCell] = ()
     deletes: Sequence[DeleteCell] = ()
+
+    @property
+    def names_versions(self) -> bool:
+        """Whether each cell says which; to one of `MAX_VERSION` the server's clock gives one."""
+        cells = chain(self.puts, self.deletes)
+        return all(version != MAX_VERSION for _, _, version, _ in cells)
 
 
 class Check(NamedTuple):

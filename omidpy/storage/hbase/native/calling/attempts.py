@@ -72,7 +72,7 @@ class Attempts:
         self._address = address
         self._what = what
         self._table = table
-        self._is_repeatable = is_repeatable
+        self.is_repeatable = is_repeatable
         self._has_answered = has_answered
         self._now_s = now_s
         self._pause = pause
@@ -99,7 +99,7 @@ class Attempts:
             if not (isinstance(error, StorageUnavailable) and error.retryable):
                 return False
         else:
-            is_safe = isinstance(error, CallFailed) and (self._is_repeatable or error.is_certain)
+            is_safe = isinstance(error, CallFailed) and (self.is_repeatable or error.is_certain)
             if not is_safe or _is_final(error):
                 return False
         if not self._has_answered():
@@ -122,7 +122,7 @@ class Attempts:
             what=self._what,
             where=where,
             table=self._table,
-            is_outcome_unknown=not self._is_repeatable and not is_certain,
+            is_outcome_unknown=not self.is_repeatable and not is_certain,
         ) from error
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from omidpy.errors import NoSuchFamily, OmidError, StorageUnavailable, UsageError
+from omidpy.model import MAX_VERSION
 from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.calling.steps import Step
-from omidpy.storage.hbase.native.cellblock import DELETE_VERSION, encode
+from omidpy.storage.hbase.native.cellblock import DELETE_FAMILY, DELETE_VERSION, encode
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.connections import connection
 from omidpy.storage.hbase.native.faults import Garbled, NotSent, Unanswered
@@ -43,6 +44,9 @@ from tests.machines.interrupts.lines import Interrupt, Interrupter
 
 PUT = RowChange(b"a", (PutCell(b"f", b"q", 5, b"v"),))
 BOTH = RowChange(b"a", PUT.puts, (DeleteCell(b"f", b"q", 4, DELETE_VERSION),))
+UNDATED_PUT = RowChange(b"a", (PutCell(b"f", b"q", MAX_VERSION, b"v"),))
+UNDATED_DELETE = RowChange(b"a", (), (DeleteCell(b"f", b"", MAX_VERSION, DELETE_FAMILY),))
+UNDATED = [UNDATED_PUT, UNDATED_DELETE, RowChange(b"a", PUT.puts, UNDATED_DELETE.deletes)]
 CHECK = Check(b"a", b"f", b"c", None)
 LOST = Reply(body=b"\x10\x01", after_bytes=0)
 
@@ -96,6 +100,42 @@ def test_a_put_whose_answer_was_lost_is_made_again(opened: Opened) -> None:
     assert fake.methods == ["Mutate", "Mutate"]
     assert fake.calls[0].body != b""
     assert fake.calls[0].cells == fake.calls[1].cells == encode(b"a", b"f", b"q", 5, b"v")
+
+
+@pytest.mark.parametrize("change", UNDATED)
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    "reply", [LOST, SILENCE, fault("io.SomeIOException"), Reply(raw=b"\xff" * 8)]
+)
+def test_a_change_that_is_dated_by_the_server_is_not_made_twice(
+    opened: Opened, change: RowChange, count: int, reply: Reply
+) -> None:
+    """The second would be the later one, and hide what another client has written in between."""
+    client, (fake,) = opened(scripted(reply), options="timeout_s=0.3&retry_s=5")
+    relocated(client, fake)
+    with pytest.raises(StorageUnavailable, match="whether it was applied is not known") as told:
+        client.mutate_many("t", [change, PUT._replace(row=b"b")][:count])
+    assert not told.value.retryable
+    assert len(fake.calls) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_that_was_certainly_not_made_is_made_again(opened: Opened, count: int) -> None:
+    """A region that moves is no reason to fail."""
+    gone = fault("NotServingRegionException")
+    client, (fake,) = opened(scripted(gone, gone, made(2) if count > 1 else PROCESSED))
+    relocated(client, fake)
+    client.mutate_many("t", [UNDATED_PUT, UNDATED_PUT._replace(row=b"b")][:count])
+    assert len(fake.calls) == 3
+
+
+def test_of_many_one_in_doubt_is_enough(opened: Opened) -> None:
+    """Whatever else went wrong beside it, and is known not to have been made."""
+    client, (stopped, doubtful) = opened(scripted(made(1)), scripted(fault("io.SomeIOException")))
+    stopped.stop()
+    with pytest.raises(StorageUnavailable, match="whether it was applied is not known"):
+        client.mutate_many("t", [UNDATED_PUT, UNDATED_PUT._replace(row=b"z")])
+    assert len(doubtful.calls) == 1
 
 
 @pytest.mark.parametrize("change", [PUT, BOTH])
