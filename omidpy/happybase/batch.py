@@ -37,8 +37,9 @@ class _Change(NamedTuple):
 class Batch:
     """Collects changes and sends them; as a context manager, at the end of the block.
 
-    Those of a row are not one change: deletes are sent before puts, as the gateway does.  A failure
-    leaves open which were made.  Not safe to share among threads.
+    Those of a row are not one change: puts are sent before deletes, in whatever order they were
+    collected, as the gateway does.  So without a timestamp a column that is put and deleted in one
+    batch is deleted.  A failure leaves open which were made.  Not safe to share among threads.
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class Batch:
         self._wal = wal
         self._families: Sequence[Text] | None = None
         self._changes: list[_Change] = []
+        self._has_failed = False
+        """Whether what is collected was sent in vain, or may have been made."""
 
     def put(self, row: Text, data: Mapping[Text, Text], wal: bool | None = None) -> None:  # noqa: FBT001 - happybase's signature
         """Write cells of a row.
@@ -116,33 +119,39 @@ class Batch:
             self.send()
 
     def send(self) -> None:
-        """Send what was collected, deletes first.
+        """Send what was collected, puts first.
 
         Raises:
             UsageError: transactions write the table.
             NoSuchTable: it is not there.
             NoSuchFamily: it has no such family.
-            StorageUnavailable: some of it may have been made.
+            StorageUnavailable: some of it may have been made.  What was not acknowledged is still
+                collected, and sent by the next `send`.
 
-        Cost: 1 RPC for each server and 1,000 rows, for deletes and for puts.
+        Cost: 1 RPC for each server and 1,000 rows, for puts and for deletes.
         """
         if not self._changes:
             return
+        self._has_failed = True
         connection = self._table.connection
         connection.check_plain(self._table.name)
         name, client = table_text(self._table.name), connection.native
         on_disk = FSYNC_WAL if client.calls.address.durability == "fsync" else 0
-        for is_put in (False, True):
+        for is_put in (True, False):
             for is_logged in (True, False):
                 rows: dict[bytes, list[PutCell | DeleteCell]] = {}
+                left: list[_Change] = []
                 for change in self._changes:
                     if change.is_logged == is_logged and isinstance(change.cell, PutCell) == is_put:
                         rows.setdefault(change.row, []).append(change.cell)
+                    else:
+                        left.append(change)
                 if rows:
                     changes = [_row_change(row, cells) for row, cells in rows.items()]
                     durability = on_disk if is_logged else SKIP_WAL
                     client.mutate_many(name, changes, durability=durability)
-        self._changes.clear()
+                    self._changes = left
+        self._has_failed = False
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -154,8 +163,11 @@ class Batch:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Send the rest; not after an exception, if it is a `transaction`."""
-        if not (self._transaction and exc_type is not None):
+        """Send the rest; not after an exception, if it is a `transaction` or `send` has failed.
+
+        What may have been made is made again by nobody but its user, who was told.
+        """
+        if exc_type is None or not (self._transaction or self._has_failed):
             self.send()
 
 

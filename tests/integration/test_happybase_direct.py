@@ -78,6 +78,11 @@ def fill(table: Any) -> None:
         batch.put(b"both", {b"cf:q": b"1"}, wal=True)
     table.put(b"colons", {b"cf:": b"empty", b"cf:q": b"stays", b"other:": b"goes"}, timestamp=80)
     table.delete(b"colons", columns=[b"cf:", b"other"], timestamp=90)
+    with table.batch() as batch:
+        batch.put(b"crossed", {b"cf:q": b"1", b"other:x": b"2"})
+        batch.delete(b"crossed", [b"cf:q"])
+        batch.delete(b"crossed", [b"other"])
+        batch.put(b"crossed", {b"other:y": b"3", b"plain:q": b"4"})
     with suppress(KeyError), table.batch(transaction=True) as batch:
         batch.put(b"never", {b"cf:q": b"1"})
         raise KeyError
@@ -98,6 +103,7 @@ READS: Final[dict[str, Use]] = {
     "row that is not there": lambda t: t.row(b"none"),
     "row that is gone": lambda t: t.row(b"gone"),
     "row with colons": lambda t: t.row(b"colons"),
+    "row that was put and deleted at once": lambda t: t.row(b"crossed"),
     "half a row": lambda t: t.row(b"half"),
     "row of both": lambda t: t.row(b"both", include_timestamp=True),
     "rows": lambda t: t.rows([b"b", b"none", b"a", b"b"]),
