@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from omidpy.errors import UsageError
 from omidpy.model import TIMESTAMP_STEP, Cell, Change, ChangeKind, PairedCell, RowValues
 from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.values import RowChange
@@ -49,7 +50,14 @@ _STEP: Final = TIMESTAMP_STEP
 _WRITTEN: Final = ChangeKind.PUT
 _DELETED: Final = ChangeKind.DELETE
 
-_FAMILY_LENGTHS: Final = tuple(bytes((length,)) for length in range(256))
+MOST_ROW_BYTES: Final = 2**15 - 1
+MOST_FAMILY_BYTES: Final = 2**7 - 1
+"""HBase reads what is more as less than nothing."""
+_TOO_LONG: Final = (
+    f"a row key or a family is too long: they have at most {MOST_ROW_BYTES} bytes and "
+    f"{MOST_FAMILY_BYTES}"
+)
+_FAMILY_LENGTHS: Final = tuple(bytes((length,)) for length in range(MOST_FAMILY_BYTES + 1))
 
 
 def is_compiled() -> bool:
@@ -60,14 +68,20 @@ def is_compiled() -> bool:
 def encode(
     row: bytes, family: bytes, qualifier: bytes, version: int, value: bytes, kind: int = PUT
 ) -> bytes:
-    """Return the bytes of one cell."""
-    row_length, value_length = len(row), len(value)
-    key_length = _KEY_OVERHEAD + row_length + len(family) + len(qualifier)
+    """Return the bytes of one cell.
+
+    Raises:
+        UsageError: its row or family is longer than any of HBase's.
+    """
+    row_length, family_length, value_length = len(row), len(family), len(value)
+    if row_length > MOST_ROW_BYTES or family_length > MOST_FAMILY_BYTES:
+        raise UsageError(_TOO_LONG)
+    key_length = _KEY_OVERHEAD + row_length + family_length + len(qualifier)
     return b"".join(
         (
             _HEAD.pack(8 + key_length + value_length, key_length, value_length, row_length),
             row,
-            _FAMILY_LENGTHS[len(family)],
+            _FAMILY_LENGTHS[family_length],
             family,
             qualifier,
             _TAIL.pack(version, kind),
@@ -86,6 +100,9 @@ def encode_puts(changes: Sequence[RowChange], durability: int) -> tuple[bytes, b
     Args:
         changes: What is put; they delete nothing.
         durability: Of `MutationProto`.
+
+    Raises:
+        UsageError: as `encode`.
     """
     sizes: list[int] = []
     cells_size = 0
@@ -282,8 +299,8 @@ class Out:
         key_length = _KEY_OVERHEAD + row_length + family_length + qualifier_length
         if at + 12 + key_length + value_length > self._cells_size:
             raise ValueError("a cell is larger than was measured")
-        if row_length > 0xFFFF or family_length > 0xFF:
-            raise ValueError("a row or a family is too long")
+        if row_length > MOST_ROW_BYTES or family_length > MOST_FAMILY_BYTES:
+            raise UsageError(_TOO_LONG)
         put_number(out, at, 8 + key_length + value_length)
         put_number(out, at + 4, key_length)
         put_number(out, at + 8, value_length)

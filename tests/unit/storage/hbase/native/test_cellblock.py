@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omidpy.base.cells import SHADOW_PREFIX, SHADOW_SUFFIX, encode_long, shadow_qualifier
+from omidpy.errors import UsageError
 from omidpy.model import Cell, PairedCell
 from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.values import (
@@ -169,11 +170,17 @@ def test_cells_are_hashed_as_any_other(cellblock: Any) -> None:
     assert hash(cell) == hash(Cell(b"r", b"f", b"q", 5, b"v")) != 0
 
 
-def test_puts_that_no_cell_can_hold_are_refused(cellblock: Any) -> None:
-    """Compiled, their lengths would be cut, and what follows them read as something else."""
-    for row, family in ((b"r" * 2**16, b"f"), (b"r", b"f" * 256)):
-        with pytest.raises(ValueError, match="too long"):
-            cellblock.encode_puts([RowChange(row, [PutCell(family, b"q", 1, b"v")])], 0)
+@pytest.mark.parametrize("family", [b"f" * 128, b"f" * 256, b"f" * 2**20])
+def test_cells_that_hbase_cannot_hold_are_refused(cellblock: Any, family: bytes) -> None:
+    """Compiled, nothing else holds a length against the table of lengths, or cuts it to a byte."""
+    for row, named in ((b"r" * 2**15, b"f"), (b"r", family)):
+        with pytest.raises(UsageError, match="too long"):
+            cellblock.encode_puts([RowChange(row, [PutCell(named, b"q", 1, b"v")])], 0)
+        with pytest.raises(UsageError, match="too long"):
+            cellblock.encode(row, named, b"q", 1, b"v")
+    block = cellblock.encode(b"r" * (2**15 - 1), b"f" * 127, b"q", 1, b"v")
+    (((row, family, *_),),) = cellblock.decode(block, 0, [1])
+    assert (len(row), len(family)) == (2**15 - 1, 127)
 
 
 def test_a_block_cut_short_at_any_byte_is_refused(cellblock: Any) -> None:
