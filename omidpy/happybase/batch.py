@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self
 
-from omidpy.happybase.columns import Text, as_bytes, specified, table_text, written
+from omidpy.happybase.columns import Text, as_bytes, specified, table_text, version_of, written
 from omidpy.happybase.session import PlainSession
 from omidpy.model import MAX_VERSION
 from omidpy.storage.hbase.native.cellblock import DELETE_COLUMN, DELETE_FAMILY
@@ -51,15 +50,13 @@ class Batch:
         wal: bool = True,  # noqa: FBT001, FBT002 - happybase's signature
     ) -> None:
         """Begin with nothing; `Table.batch` says what the arguments are."""
-        if not (timestamp is None or isinstance(timestamp, Integral)):
-            raise TypeError("'timestamp' must be an integer or None")
+        self._version = version_of(timestamp, otherwise=MAX_VERSION)
         if batch_size is not None:
             if transaction:
                 raise TypeError("'transaction' cannot be used when 'batch_size' is specified")
             if not batch_size > 0:
                 raise ValueError("'batch_size' must be > 0")
         self._table = table
-        self._version = MAX_VERSION if timestamp is None else int(timestamp)
         self._batch_size = batch_size
         self._transaction = transaction
         self._wal = wal

@@ -6,14 +6,16 @@ A column is `family:qualifier`.  Pure functions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Final
 
 from omidpy.errors import UsageError
-from omidpy.model import Cell, ColumnSpec
+from omidpy.model import MAX_VERSION, Cell, ColumnSpec
 
 Text = bytes | str
 
 SEPARATOR: Final = b":"
+DEFAULT_NAMESPACE: Final = "default:"
 
 
 def as_bytes(given: object) -> bytes:
@@ -30,13 +32,13 @@ def as_bytes(given: object) -> bytes:
 
 
 def table_text(name: bytes) -> str:
-    """Return a table's name as text.
+    """Return a table's name as text, as HBase's catalogue has it: of the default namespace without.
 
     Raises:
         UsageError: it is no UTF-8, and so no name of a table.
     """
     try:
-        return name.decode()
+        return name.decode().removeprefix(DEFAULT_NAMESPACE)
     except UnicodeDecodeError as error:
         raise UsageError(f"{name!r} is no name of a table, which is text") from error
 
@@ -78,6 +80,23 @@ def written(column: Text) -> tuple[bytes, bytes]:
             "must be there"
         )
     return family, qualifier
+
+
+def version_of(timestamp: object, *, otherwise: int) -> int:
+    """Return a timestamp as a version; `otherwise` if it is None.
+
+    Raises:
+        TypeError: it is no whole number.
+        UsageError: it is none of HBase's.
+    """
+    if timestamp is None:
+        return otherwise
+    if not isinstance(timestamp, Integral):
+        raise TypeError("'timestamp' must be an integer or None")
+    version = int(timestamp)
+    if not 0 <= version <= MAX_VERSION:
+        raise UsageError(f"timestamp {version} is not in 0 to {MAX_VERSION}")
+    return version
 
 
 def row_of(cells: Iterable[Cell], *, with_timestamp: bool) -> dict[bytes, object]:

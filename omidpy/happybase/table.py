@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import islice
-from numbers import Integral
 from typing import Any
 
 from omidpy.base.schema.family_options import happybase_settings
@@ -18,6 +17,7 @@ from omidpy.happybase.columns import (
     pieces,
     row_of,
     table_text,
+    version_of,
     written,
 )
 from omidpy.happybase.session import PlainSession
@@ -146,7 +146,8 @@ class Table:
             raise TypeError("'versions' argument must be a number or None")
         elif versions < 1:
             raise ValueError("'versions' argument must be at least 1 (or None)")
-        selection = _selection([column], timestamp)._replace(max_versions=versions)
+        most = min(versions, ALL_VERSIONS)
+        selection = _selection([column], timestamp)._replace(max_versions=most)
         found = self.connection.native.get(self._text, Get(as_bytes(row), selection))
         return [
             (cell.value, cell.version) if include_timestamp else cell.value for cell in found.cells
@@ -166,7 +167,7 @@ class Table:
         limit: int | None = None,
         sorted_columns: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
         reverse: bool = False,  # noqa: FBT001, FBT002 - happybase's signature
-    ) -> Iterator[tuple[bytes, Row]]:
+    ) -> Generator[tuple[bytes, Row], None, None]:
         """Yield (row, cells), in the order of rows.
 
         Nothing stays on a server between two pages, so that a scan may take its time; it shows what
@@ -223,7 +224,7 @@ class Table:
         )
         if sorted_columns:
             found = ((row, OrderedDict(cells)) for row, cells in found)
-        return islice(found, limit)
+        return (one for one in islice(found, limit))  # which, as happybase's, can be closed
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -307,13 +308,11 @@ def _selection(columns: object, timestamp: object) -> Selection:
 
     Raises:
         TypeError: one of them is none.
+        UsageError: nor is the timestamp one of HBase's.
     """
     wanted = all_specified(columns)
-    if timestamp is None:
-        return Selection(wanted, max_versions=1)
-    if not isinstance(timestamp, Integral):
-        raise TypeError("'timestamp' must be an integer")
-    return Selection(wanted, max_version=min(int(timestamp), MAX_VERSION), max_versions=1)
+    below = version_of(timestamp, otherwise=MAX_VERSION)
+    return Selection(wanted, max_version=below, max_versions=1)
 
 
 def _next(row: Text | None) -> bytes:

@@ -32,6 +32,9 @@ from omidpy.storage.pages import Reads
 PAGE_BYTES: Final = 1024 * 1024
 """What a page comes to, about; a row that has more comes alone."""
 
+MOST_ROWS: Final = 2**31 - 1
+"""Of a page; HBase takes no greater number, and cuts it."""
+
 MOST_AHEAD_S: Final = 1.0
 """How old a page may be that was asked for ahead."""
 
@@ -125,6 +128,7 @@ class Scanner:
 
         Cost: 1 RPC a page, and 1 more where it is not read to its end.
         """
+        rows = min(rows, MOST_ROWS)
         position: Position | None = self.start() if start is None else start
         ahead: _Ahead | None = None
         is_ahead, count = True, 0
@@ -178,6 +182,7 @@ class Scanner:
         Cost: 1 RPC for each region that is passed, more for a long row or a desert.
         """
         _keep_memory()
+        rows = min(rows, MOST_ROWS)
         attempts: Attempts | None = None
         while True:
             region: Region | None = None
