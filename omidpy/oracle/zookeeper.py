@@ -97,7 +97,7 @@ class ZooKeeperAddress:
     timeout_s: float = DEFAULT_TIMEOUT_S
     period_s: float = DEFAULT_PERIOD_S
     """How long the lease must stand still before it is taken over: `leasePeriodInMs` of Omid."""
-    client_options: Mapping[str, Any] = field(default_factory=dict)
+    client_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What kazoo's client takes for TLS and SASL."""
     oracle_options: Mapping[str, str] = field(default_factory=dict)
     """What is said of TLS to the oracle that is found there; the names begin with `oracle-`."""

@@ -86,8 +86,8 @@ class NativeAddress:
     """What HBase's `hbase.rpc.protection` has to allow."""
     principal: str | None = None
     """The servers' in Kerberos, with `_HOST` for the name of each; None: hbase/_HOST."""
-    zookeeper: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """What kazoo's client takes for TLS and SASL to ZooKeeper."""
+    zookeeper: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    """What kazoo's client takes for TLS and SASL to ZooKeeper; a password may be among it."""
 
 
 def parse_native(url: str) -> NativeAddress:

@@ -452,7 +452,14 @@ class Connection:
     def _deliver(self, answer: Answer) -> None:
         if answer.call_id == answers.SERVERS_OWN:
             fault = answer.fault
-            self._end(fault if fault is not None else Garbled("the server answered to no call"))
+            if fault is None:
+                self._end(Garbled("the server answered to no call"))
+            elif self._is_heard:
+                # It has taken the opening, so what it says may be of one of the calls in flight,
+                # and nothing of the others, which may have been executed.
+                self._end(Lost(f"the server ended the connection: {fault.gist}"))
+            else:
+                self._end(fault)
             return
         self._is_heard = True
         waiting = self._pending.get(answer.call_id)

@@ -138,7 +138,9 @@ class DigestMd5:
         said = directives(challenge)
         if self._keys is None:
             return self._response(said)
-        if not hmac.compare_digest(said.get("rspauth", ""), self._keys.servers_response()):
+        # As bytes: it may have said anything, of which text is compared in ASCII alone.
+        proof = said.get("rspauth", "").encode()
+        if not hmac.compare_digest(proof, self._keys.servers_response().encode()):
             raise Disagreed("it does not know our token: it is not the HBase that gave it out")
         self.is_done = True
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from omidpy.errors import ConfigError
@@ -50,6 +52,16 @@ def test_zookeeper_is_spoken_to_as_its_own_addresses_say() -> None:
     }
     assert not address.tls
     assert parse_native("hbase://zk/hbase").zookeeper == {}
+
+
+def test_a_password_to_zookeeper_shows_itself_to_nobody(tmp_path: Path) -> None:
+    """What reports errors shows the values of variables, and addresses among them."""
+    file = tmp_path / "secret"
+    file.write_text("pass word\n")
+    url = f"hbase://zk/hbase?zk_sasl=DIGEST-MD5&zk_user=u&zk_password_file={file}"
+    address = parse_native(url)
+    assert address.zookeeper["sasl_options"]["password"] == "pass word"
+    assert "pass word" not in repr(address)
 
 
 @pytest.mark.parametrize(

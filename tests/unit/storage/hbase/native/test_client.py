@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext, suppress
@@ -170,6 +171,20 @@ def test_a_conditional_change_that_was_certainly_not_made_is(opened: Opened, nam
     relocated(client, fake)
     assert client.check_and_mutate("t", CHECK, PUT)
     assert len(fake.calls) == 3
+
+
+def test_an_exception_of_no_call_says_nothing_of_those_in_flight(opened: Opened) -> None:
+    """The server has taken the opening, so it may have made the change and fail by another call."""
+    said = "org.apache.hadoop.hbase.ipc.FatalConnectionException"
+    exception = {"exception_class_name": said, "stack_trace": "no", "do_not_retry": True}
+    header = message("ResponseHeader", call_id=2**32 - 1, exception=exception).SerializeToString()
+    frame = bytes((len(header),)) + header
+    client, (fake,) = opened(scripted(PROCESSED, Reply(raw=struct.pack(">I", len(frame)) + frame)))
+    client.mutate("t", PUT)
+    with pytest.raises(StorageUnavailable, match="whether it was applied is not known") as told:
+        client.check_and_mutate("t", CHECK, PUT)
+    assert "FatalConnectionException" in str(told.value)
+    assert len(fake.calls) == 2
 
 
 def test_a_refused_condition_is_no_failure(opened: Opened) -> None:

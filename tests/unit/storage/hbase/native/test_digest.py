@@ -79,10 +79,11 @@ def test_both_sides_prove_that_they_know_the_token(protection: str) -> None:
     assert client.answer(f"rspauth={keys.servers_response()}".encode()) is None
     assert client.is_done
     assert (client.layer() is None) == (protection == "auth")
-    client, _, _ = begun(protection)
-    with pytest.raises(Disagreed, match="does not know our token"):
-        client.answer(b"rspauth=" + b"0" * 32)
-    assert not client.is_done
+    for proof in (b"rspauth=" + b"0" * 32, b"", 'rspauth="\u00e9"'.encode(), b"rspauth=\xff"):
+        client, _, _ = begun(protection)
+        with pytest.raises(Disagreed, match="does not know our token"):
+            client.answer(proof)
+        assert not client.is_done
 
 
 @pytest.mark.parametrize("protection", ["auth-int", "auth-conf"])
