@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from omidpy.base.within import within
 from omidpy.model import Cell
 from omidpy.storage import forking
-from omidpy.storage.hbase.native.faults import CallFailed
+from omidpy.storage.hbase.native.faults import CallFailed, Garbled
 from omidpy.storage.hbase.native.values import (
     META,
     META_REGION,
@@ -236,10 +236,15 @@ class Locations:
         start, stop = b"%b,," % table.encode(), b"%b ,," % table.encode()
         found: list[Region] = []
         includes_start = True
+        last = _order(start)
         while most is None or len(found) < most:
             page = self._read(
                 Scan(start, stop, _INFO, includes_start=includes_start), _PAGE, until_s=until_s
             )
+            for cells in page:
+                if (place := _order(cells[0].row)) <= last:
+                    raise Garbled(f"the catalogue goes back to {cells[0].row[:64]!r}")
+                last = place
             found += filter(None, map(region_of, page))
             if len(page) < _PAGE:
                 break
@@ -260,6 +265,13 @@ class Locations:
         """Keep what is known, with locks of our own."""
         self._lock = threading.Lock()
         self._look_ups = {}
+
+
+def _order(row: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return what rows of the catalogue are sorted by: the table, where a region begins, its id."""
+    table, _, rest = row.partition(b",")
+    start, _, region_id = rest.rpartition(b",")
+    return table, start, region_id
 
 
 def _in_order(regions: Sequence[Region]) -> _Known:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import pytest
 
 from omidpy.model import Cell
 from omidpy.storage.hbase.native.calling.locations import Locations, NoRegion
+from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
 from omidpy.storage.hbase.native.wire.schema import region_message
 
@@ -161,3 +163,20 @@ def test_the_catalogue_itself_is_where_the_registry_says() -> None:
     world.locations.forget(meta)
     world.locations.locate(META, b"any", until_s=0.0)
     assert world.meta_look_ups == 2
+
+
+def test_a_catalogue_that_goes_round_is_refused() -> None:
+    """Each of its pages is full, so that the list of regions would not end."""
+    catalogue = Catalogue(*(region(b"%04d" % one, b"%04d" % (one + 1), A) for one in range(1000)))
+    with pytest.raises(Garbled, match="goes back to b't,0000,"):
+        catalogue.locations.all("t", until_s=0.0)
+    assert len(catalogue.scans) == 2
+
+
+def test_regions_are_in_the_order_of_the_catalogue() -> None:
+    """Which is not that of bytes: keys may hold what stands before a comma, and commas."""
+    keys = [b"", b"a", b"a\x00", b"a!", b"a,", b"a,b", b"b"]
+    named = [region(one, behind, A) for one, behind in pairwise([*keys, b""])]
+    catalogue = Catalogue(*named, region(b"b", b"", A, number=2))
+    found = catalogue.locations.all("t", until_s=0.0)
+    assert [one.start for one in found] == [*keys, b"b"]
