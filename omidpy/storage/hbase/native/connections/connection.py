@@ -539,6 +539,9 @@ def connect(
         NoTicket: we cannot prove who we are.
     """
     where = f"{host}:{port}"
+    if not 0 < port < 2**16:
+        # The system's resolver may cut it, and lead to whatever listens there.
+        raise NotSent(f"{where} cannot be reached: it is no port")
     connected: socket.socket | None = None
     try:
         connected = socket.create_connection((host, port), timeout=timeout_s)

@@ -11,6 +11,7 @@ import struct
 import time
 import tracemalloc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -34,7 +35,7 @@ from omidpy.storage.hbase.native.values import (
 )
 from omidpy.storage.hbase.native.wire.frames import MAX_FRAME_BYTES
 from tests.machines.cutting_network import ANSWER, REQUEST, CuttingNetwork
-from tests.machines.fake_hbase import Call, FakeHBase, Reply, client_of, frame_of
+from tests.machines.fake_hbase import PROCESSED, Call, FakeHBase, Reply, client_of, frame_of
 from tests.machines.hbase_messages import message
 
 ROW: Final = b"a"
@@ -360,6 +361,19 @@ def _nowhere(*_: object) -> Any:
 def test_a_place_that_is_none_is_not_gone_to(told: Callable[..., str], where: str) -> None:
     """Python refuses such names and ports in ways of its own."""
     assert re.search(r"nowhere|cannot|unknown|nobody", told(where))
+
+
+@pytest.mark.parametrize("beyond", [-(2**16), 2**16, 2**32])
+def test_a_port_that_is_none_is_not_cut_to_another(beyond: int) -> None:
+    """A registry tells it as a number, of which the system's resolver takes the lowest 16 bits."""
+    with FakeHBase(lambda _: PROCESSED) as fake:
+        wrong = SimpleNamespace(server=fake.server._replace(port=fake.port + beyond))
+        client = client_of(wrong, options="timeout_s=1&retry_s=0")
+        client.calls.locations._look_up = _nowhere  # type: ignore[method-assign, assignment]
+        with pytest.raises(StorageUnavailable):
+            client.mutate("t", PUT)
+        client.close()
+        assert not fake.openings
 
 
 def test_a_scan_that_goes_back_is_refused() -> None:
