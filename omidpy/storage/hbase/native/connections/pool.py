@@ -1,8 +1,9 @@
 """The connections of a process: one for each server and service, opened when it is asked for.
 
-One that ended is replaced by the next call that wants it.  Threads that want the same one share an
-attempt to connect, and its failure: a server that does not answer costs all of them the time of
-one.
+One that ended is replaced by the next call that wants it.  None does where servers come and go, so
+whoever opens a connection lets go of the descriptors of those that have ended.  Threads that want
+the same one share an attempt to connect, and its failure: a server that does not answer costs all
+of them the time of one.
 
 A fork leaves the child without connections.  Its copies of the descriptors are closed without a
 word, so that the parent's connections live on.
@@ -101,6 +102,10 @@ class Connections:
             place.failure, place.failed_s = error, time.monotonic()
             raise
         place.failure = None
+        for other in list(self._places.values()):
+            ended = other.connection
+            if ended is not None and ended.has_ended:
+                ended.close()  # and stays where it is, for its next caller to replace
         return place.connection
 
     def close(self) -> None:

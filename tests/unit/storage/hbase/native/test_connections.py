@@ -13,6 +13,7 @@ from omidpy.storage.hbase.native.connections.connection import Connection
 from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, Connections
 from omidpy.storage.hbase.native.faults import NotSent
 from tests.machines.fake_hbase import FakeHBase, Reply
+from tests.machines.waiting import wait_for
 
 LIMIT_S = 20.0
 
@@ -65,6 +66,22 @@ def test_one_that_ended_is_replaced() -> None:
         opening.connections.close()
         with pytest.raises(StorageUnavailable, match="open it again"):
             opening.get()
+
+
+def test_servers_that_are_gone_keep_no_descriptors() -> None:
+    """In clusters that grow and shrink hosts come and go for as long as a client has it open."""
+    with FakeHBase(lambda _: Reply()) as gone, FakeHBase(lambda _: Reply()) as fake:
+        opening = Opening(gone.port)
+        old = opening.get()
+        gone.stop()
+        wait_for(lambda: old.has_ended, LIMIT_S)
+        assert old._socket.fileno() >= 0
+        opening.port = fake.port
+        kept, beside = opening.get(), opening.get(MASTER)
+        assert old._socket.fileno() == -1
+        assert not kept.has_ended
+        assert not beside.has_ended
+        opening.connections.close()
 
 
 def test_those_who_wait_share_the_failure_of_one_attempt() -> None:
