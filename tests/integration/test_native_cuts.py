@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from omidpy.errors import StorageUnavailable
-from omidpy.model import Cell, Column, FamilySchema, TableSchema
+from omidpy.model import MAX_VERSION, Cell, Column, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.hbase.direct import NativeStore
 from omidpy.storage.hbase.native.address import parse_native
@@ -24,6 +24,7 @@ from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.connections import connection
 from omidpy.storage.hbase.native.connections.connection import Connection
 from omidpy.storage.hbase.native.connections.pool import Connections
+from omidpy.storage.hbase.native.values import Get, PutCell, RowChange, Selection
 from omidpy.storage.hbase.native.wire import frames
 from tests.machines.cutting_network import ANSWER, REQUEST, CuttingNetwork
 from tests.machines.hbase import HBase
@@ -122,6 +123,31 @@ def test_what_is_there_is_what_was_said_whatever_was_cut(
     assert versions == list(range(len(versions), 0, -1))
     assert sure <= len(versions) <= sure + doubts
     assert network.cut_count > count // 3
+
+
+@pytest.mark.parametrize("way", [REQUEST, ANSWER])
+def test_what_the_server_dates_is_written_once_or_not_at_all(network: Network, way: str) -> None:
+    """Each time would have a version of its own, and the last one hide what came in between."""
+    client, dice = network.store._client, random.Random(BY_DAY)
+    sure = doubts = 0
+    for number in range(BY_DAY):
+        put = PutCell(*COLUMN, MAX_VERSION, b"%d" % number)
+        rows = [b"a%d" % number, b"z%d" % number][: 1 + number % 2]
+        client.get("t", Get(b"a", Selection()))  # so that a connection is there to be cut
+        network.cut(way, dice.randrange(300 if way == REQUEST else 20))
+        try:
+            client.mutate_many("t", [RowChange(row, (put,)) for row in rows])
+            least = 1
+        except StorageUnavailable as error:
+            doubts += "whether it was applied is not known" in str(error)
+            least = 0
+        network.cut(way, 10**9)
+        sure += least
+        for found in client.get_many("t", [Get(row, Selection()) for row in rows]):
+            assert least <= len(found.cells) <= 1
+    assert sure + doubts == BY_DAY, "a failure without a doubt is no failure here"
+    assert sure
+    assert doubts
 
 
 def test_a_table_is_made_once_whatever_was_cut(network: Network) -> None:
