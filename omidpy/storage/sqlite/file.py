@@ -2,8 +2,9 @@
 
 Invariants: a connection is used by one call at a time; none exists while the process forks; a file
 of another program, or of a newer format, is never written, nor one that has lost its name, or its
-log's, to another (`names.py`); no descriptor of SQLite's own files is opened or closed by us, since
-closing one drops the locks SQLite holds through the others.
+log's, to another (`names.py`); nothing is written behind a gap in the log (`gaps.py`); none of
+SQLite's own files but the log is opened or closed by us, since closing a descriptor drops the locks
+SQLite holds through the others.
 
     omidpy_meta     format_version, store_id, durable_write_count; copied_from, copied_ms in a copy
     omidpy_tables   one row a table: id, never reused; name; schema as JSON; split points
@@ -29,6 +30,7 @@ from weakref import WeakSet
 from omidpy.base.timing.clock import SystemClock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, StorageError, StorageUnavailable
+from omidpy.storage.sqlite.gaps import Gaps, may_have_torn
 from omidpy.storage.sqlite.handle import Handle, transact
 from omidpy.storage.sqlite.leftover import check_log
 from omidpy.storage.sqlite.lock import WriteLock
@@ -119,6 +121,7 @@ class Database:
         self.write_lock: Final = WriteLock(f"{self.path}-lock", timeout_s=lock_timeout_s)
         self._is_closed = False
         self._name = Named(self.path)
+        self._gaps = Gaps(self.path)
         make_private(Path(self.path))
         check_only_name(self.path)
         self._writers = {
@@ -259,6 +262,7 @@ class Database:
         """Write, unless what is open is not what others will open (I8)."""
         self._name.check()
         log.check()
+        self._gaps.check()
         done = work(connection)
         log.note()  # From here on this connection keeps SQLite from removing them.
         return done
@@ -267,8 +271,19 @@ class Database:
         try:
             return handle.run(work)
         except BaseException as error:
+            if may_have_torn(error):
+                self._close_gaps()
             self._give_up(handle, error)
             raise
+
+    def _close_gaps(self) -> None:
+        """See to it that nothing is synced behind a gap, and nothing moved into the file.
+
+        In this order: where nobody else has the file open, to close the connection moves the log.
+        """
+        self._gaps.note()
+        with suppress(StorageUnavailable):  # the next writer tries again
+            self._gaps.close()
 
     def _give_up(self, handle: Handle, error: BaseException) -> None:
         """Close a connection that an error came from, and say the library's in our words."""

@@ -46,8 +46,10 @@ _LOOK_S: Final = 0.05
 NAME_LOOK_S: Final = 0.1
 """How often a lock looks whether its file was removed."""
 
-_NOTE_BYTES: Final = 512
-"""A note in a lock file: the holder's pid, a space, its purpose, padded with spaces."""
+NOTE_BYTES: Final = 512
+"""A note in a lock file: the holder's pid, a space, its purpose, padded with spaces.
+
+What lies behind it is a mark (`gaps.py`)."""
 
 
 class _Place:
@@ -494,13 +496,13 @@ def _write_note(file: int | FileIO, purpose: str) -> None:
 
 @lru_cache(maxsize=16)
 def _note(pid: int, purpose: str) -> bytes:
-    return f"{pid} {purpose}".encode()[: _NOTE_BYTES - 1].ljust(_NOTE_BYTES - 1) + b"\n"
+    return f"{pid} {purpose}".encode()[: NOTE_BYTES - 1].ljust(NOTE_BYTES - 1) + b"\n"
 
 
 def describe_holder(path: str) -> str:
     """Say who holds a lock file, as far as the file and the system tell."""
     try:
-        note = Path(path).read_bytes()[:_NOTE_BYTES].decode(errors="replace").strip()
+        note = Path(path).read_bytes()[:NOTE_BYTES].decode(errors="replace").strip()
     except OSError:
         note = ""
     pid_text, _, purpose = note.partition(" ")

@@ -1,0 +1,138 @@
+"""A sync of the log has failed; in `tests/integration/test_lost_pages.py` the power goes, too."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omidpy.errors import StorageUnavailable
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.storage.sqlite.gaps import Gaps, may_have_torn
+from omidpy.storage.sqlite.lock import NOTE_BYTES, describe_holder
+from omidpy.testing.contract import keys_of, put
+
+
+class FailedSync(sqlite3.OperationalError):
+    """What SQLite says of one."""
+
+    sqlite_errorname = "SQLITE_IOERR_FSYNC"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the store is."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    """Return a store with one table, and a log."""
+    store = SqliteStore(path)
+    store.create_table(TableSchema("t", [FamilySchema(b"cf")]))
+    # From here on more than one connection has the log, which SQLite removes with the last one.
+    assert keys_of(store.scan("t")) == []
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of what is written by us, and of what is synced."""
+    written: list[str] = []
+    pwrite, fsync = os.pwrite, os.fsync
+
+    def name(descriptor: int) -> str:
+        return Path(f"/proc/self/fd/{descriptor}").readlink().name
+
+    def writes(descriptor: int, piece: bytes, place: int) -> int:
+        if not name(descriptor).endswith("-lock"):
+            written.append(f"{name(descriptor)} {place}")
+        return pwrite(descriptor, piece, place)
+
+    def syncs(descriptor: int) -> None:
+        if not Path(f"/proc/self/fd/{descriptor}").is_dir():
+            written.append(f"{name(descriptor)} synced")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "pwrite", writes)
+    monkeypatch.setattr(os, "fsync", syncs)
+    return written
+
+
+def _fail(store: SqliteStore) -> None:
+    def work(_: sqlite3.Connection) -> None:
+        raise FailedSync("disk I/O error")
+
+    with pytest.raises(StorageUnavailable, match="SQLITE_IOERR_FSYNC"):
+        store._file.write(work, durable=True)
+
+
+def test_the_log_is_written_over_itself_at_once(
+    store: SqliteStore, path: Path, written: list[str]
+) -> None:
+    """Nobody writes behind a gap, and no mark is left."""
+    log = path.with_name("store.db-wal")
+    before = log.read_bytes()
+    _fail(store)
+    assert written == ["store.db-wal 0", "store.db-wal synced"]
+    assert log.read_bytes() == before
+    assert path.with_name("store.db-lock").stat().st_size == NOTE_BYTES
+    store.write({"t": [put(b"r", 1)]}, durable=True)
+    assert len(written) == 2
+    assert keys_of(store.scan("t")) == [b"r"]
+
+
+def test_nothing_is_written_while_the_log_cannot_be(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, written: list[str]
+) -> None:
+    """By no process, nor by a write that asks for no sync: it may move the log into the file."""
+    lock = path.with_name("store.db-lock")
+    with monkeypatch.context() as patch:
+
+        def refuse(descriptor: int) -> None:
+            if Path(f"/proc/self/fd/{descriptor}").readlink().name.endswith("-wal"):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        patch.setattr(os, "fsync", refuse)
+        _fail(store)
+        assert lock.stat().st_size > NOTE_BYTES
+        assert "(writing)" in describe_holder(str(lock))
+        other = SqliteStore(path)
+        for one in (store, other):
+            for durable in (False, True):
+                with pytest.raises(StorageUnavailable, match=r"store\.db-wal has failed, and it"):
+                    one.write({"t": [put(b"r", 1)]}, durable=durable)
+        assert keys_of(store.scan("t")) == []
+    written.clear()
+    other.write({"t": [put(b"r", 1)]})
+    assert written == ["store.db-wal 0", "store.db-wal synced"]
+    assert lock.stat().st_size == NOTE_BYTES
+    assert keys_of(store.scan("t")) == [b"r"]
+    other.close()
+
+
+def test_a_process_that_cannot_set_the_mark_remembers(tmp_path: Path) -> None:
+    """Its own writes come first, at least."""
+    gaps = Gaps(str(tmp_path / "store.db"))
+    gaps.note()  # there is no lock file
+    (tmp_path / "store.db-wal").mkdir()
+    with pytest.raises(StorageUnavailable, match="cannot be written again"):
+        gaps.check()
+    (tmp_path / "store.db-wal").rmdir()
+    gaps.check()
+    (tmp_path / "store.db-wal").mkdir()
+    gaps.check()
+
+
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("disk I/O error"), OSError(errno.EIO, "I/O"), ValueError()]
+)
+def test_other_errors_make_no_gaps(error: Exception) -> None:
+    """A page that could not be written at all is no page that was taken."""
+    assert not may_have_torn(error)
