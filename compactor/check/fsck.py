@@ -69,9 +69,9 @@ PAGE_ROWS: Final = 500
 WINDOW_ENTRIES: Final = 1_000_000
 """Entries that are held in memory at once, about 200 MB of them."""
 MOST_SUSPECTS: Final = 10_000
-"""Rows, and as many entries, that are looked at again; more are counted as they were seen."""
+"""Rows that look wrong, about, at which these are looked at again before it goes on."""
 MOST_SUSPECT_CELLS: Final = 200_000
-"""Cells of those rows, about."""
+"""Cells of such rows."""
 AGAIN_AT_ONCE: Final = 100
 
 
@@ -103,7 +103,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class _Seen:
-    """What the first look came to."""
+    """What the first look came to, since the last second one."""
 
     suspects: dict[tuple[str, bytes], set[tuple[object, ...]]] = field(default_factory=dict)
     """What looked wrong, by table and row."""
@@ -184,11 +184,9 @@ class Check:
             for table, names in self.families.items():
                 self.read_table(table, self.scope(names), window, entries)
             self.judge_entries(entries)
-        if self.seen.leaked:
-            self.ask_elsewhere(standings)
-        if (self.seen.suspects or self.seen.leaked) and self.options.settle_s:
-            self.sleep(self.options.settle_s)
-        self.look_again()
+            if self.seen.leaked:
+                self.ask_elsewhere(standings)
+            self.settle()
         self.check_facts(self.repair())
         return self.report()
 
@@ -330,15 +328,16 @@ class Check:
                 entry = entries.get(base(one.cell.version))
                 if entry is not None and one.finding.kind is not Kind.ORPHAN_SHADOW:
                     entry.is_needed = True
-            if wrong and len(self.seen.suspects) >= MOST_SUSPECTS:
-                self.note_more("rows", MOST_SUSPECTS)
-            elif wrong and self.seen.suspect_cells >= MOST_SUSPECT_CELLS:
-                self.note_more("cells", MOST_SUSPECT_CELLS)
-            elif wrong:
+            if wrong:
                 cells_of_row = self.seen.suspects.setdefault((table, row), set())
                 self.seen.suspect_cells -= len(cells_of_row)
                 cells_of_row.update(one.cell[1:4] for one in wrong)
                 self.seen.suspect_cells += len(cells_of_row)
+        if (
+            len(self.seen.suspects) >= MOST_SUSPECTS
+            or self.seen.suspect_cells >= MOST_SUSPECT_CELLS
+        ):
+            self.settle()
 
     def judge(
         self, table: str, page: Sequence[Piece], scope: Scope
@@ -355,29 +354,32 @@ class Check:
         for start_ts, entry in entries.items():
             if entry.is_needed or not self.has_read_all:
                 continue
-            if len(self.seen.leaked) >= MOST_SUSPECTS:
-                self.note_more("entries", MOST_SUSPECTS)
-                return
             kind = Kind.LEAKED_ENTRY if entry.has_cells else Kind.ENTRY_WITHOUT_CELLS
             self.seen.leaked[start_ts] = kind
-
-    def note_more(self, what: str, most: int) -> None:
-        """Note that there is more than is looked at again."""
-        note = f"more than {most} {what} look wrong; of the others nothing is said here"
-        if note not in self.notes:
-            self.notes.append(note)
 
     def ask_elsewhere(self, standings: Sequence[TableStanding]) -> None:
         """Call no entry superfluous while a cell of its transaction may lie unread."""
         refusals = ask(self.store, standings, stretches(self.seen.leaked))
         if not self.has_read_all or refusals:
             self.seen.leaked.clear()
-        self.notes += [
+        notes = [
             f"which entries are superfluous was not judged: table {one.table} is {one.reason}"
             for one in refusals
         ]
+        self.notes += [note for note in notes if note not in self.notes]
 
     # -- the second look -----------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Wait for those at work, and then look again at what looks wrong up to here."""
+        seen = self.seen
+        if (seen.suspects or seen.leaked) and self.options.settle_s:
+            self.sleep(self.options.settle_s)
+        self.look_again()
+        seen.suspects.clear()
+        seen.suspect_cells = 0
+        seen.leaked.clear()
+        seen.malformed_entries.clear()
 
     def look_again(self) -> None:
         """Keep what is wrong still, and mend what can be mended if that was asked for."""

@@ -215,17 +215,31 @@ def test_windows_change_nothing(world: World, window: int, monkeypatch: pytest.M
     assert parts.counts == whole.counts
 
 
-def test_more_than_is_looked_at_again_is_said(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("limit", ["MOST_SUSPECTS", "MOST_SUSPECT_CELLS"])
+@pytest.mark.parametrize("options", [AT_ONCE, REPAIR], ids=["look", "repair"])
+def test_everything_is_looked_at_again_however_much_it_is(
+    world: World, options: CheckOptions, limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Memory has a bound; the report does not pretend to be whole."""
-    monkeypatch.setattr(fsck, "MOST_SUSPECTS", 2)
-    for number in range(1, 5):
+    """Memory has a bound; what comes behind it is no less a finding, and may be the worst."""
+    for number in range(1, 6):
         world.put(b"%d" % number, 50 * number)
-        world.enter(500 + 50 * number, 1000)
-    report = checked(world)
-    assert found(report) == {"uncommitted": 2, "entry-without-cells": 2}
-    assert sum("more than 2" in note for note in report.notes) == 2
+        world.put(b"%d" % number, 300 + 50 * number)
+        world.enter(300 + 50 * number, 900)
+        world.enter(600 + 50 * number, 1000)
+    whole = checked(world)
+    monkeypatch.setattr(fsck, limit, 2)
+    monkeypatch.setattr(fsck, "PAGE_ROWS", 2)
+    report = checked(world, options)
+    assert report.counts == whole.counts
+    assert found(report) == {"unhealed": 5, "uncommitted": 5, "entry-without-cells": 5}
+    assert report.notes == []
+    if options.is_repair:
+        assert report.left == 10
+        assert found(checked(world)) == {
+            "leaked-entry": 5,
+            "uncommitted": 5,
+            "entry-without-cells": 5,
+        }
 
 
 def test_findings_that_are_not_named_are_counted(world: World) -> None:
