@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from omidpy.errors import ConfigError, StorageError
+from omidpy.errors import ConfigError, StorageError, StorageUnavailable
 from omidpy.storage.sqlite.file import (
     SQLITE_ERRORS,
     Database,
@@ -112,11 +112,26 @@ def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | N
     try:
         copied = in_one_view(lambda source: _fill(source, str(partial_path), progress), connection)
         _rename(partial_path, final)
-    finally:
-        partial_path.unlink(missing_ok=True)
-        partial_path.with_name(partial_path.name + "-journal").unlink(missing_ok=True)
+    except BaseException:
+        with contextlib.suppress(StorageError):  # why it failed says more
+            _remove(partial_path)
+        raise
+    _remove(partial_path)
     sync_directory(final.parent)
     return copied
+
+
+def _remove(partial_path: Path) -> None:
+    """Remove what is left of a copy, or the first of its two names.
+
+    Raises:
+        StorageUnavailable: that was refused.
+    """
+    for path in (partial_path, partial_path.with_name(partial_path.name + "-journal")):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageUnavailable(f"remove {path}, which is left: {error.strerror}") from error
 
 
 def _claim(path: Path) -> None:
@@ -146,13 +161,37 @@ def _looked_at(path: str) -> Iterator[None]:
 
 
 def _rename(old: Path, new: Path) -> None:
-    """Give the copy its name; a file that has it meanwhile is never replaced."""
+    """Give the copy its name; a file that has it meanwhile is never replaced.
+
+    Raises:
+        ConfigError: there is one.
+        StorageUnavailable: the name could not be given.
+    """
     try:
         os.link(old, new)
     except FileExistsError as error:
-        raise ConfigError(f"{new} was made by somebody else meanwhile") from error
-    except OSError:  # a file system without links
+        raise _taken(new) from error
+    except OSError:  # a file system without links, or a full one
+        _rename_over_own(old, new)
+
+
+def _rename_over_own(old: Path, new: Path) -> None:
+    """Take the name first: a rename replaces what it finds, be it a store with commits in it."""
+    try:
+        os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        # Whoever opens that as a store from here on is told, at its next write, that it is none.
         old.rename(new)
+    except FileExistsError as error:
+        raise _taken(new) from error
+    except OSError as error:
+        raise StorageUnavailable(
+            f"the copy could not get the name {new}: {error.strerror}; remove the file if it is "
+            "empty, and try again"
+        ) from error
+
+
+def _taken(new: Path) -> ConfigError:
+    return ConfigError(f"{new} was made by somebody else meanwhile")
 
 
 def _fill(source: sqlite3.Connection, path: str, progress: Progress | None) -> Copied:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 
 import omidpy
 from omidpy import admin
-from omidpy.errors import ConfigError, StorageError, UsageError
+from omidpy.errors import ConfigError, StorageError, StorageUnavailable, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.storage.sqlite import backup as sqlite_backup
@@ -201,6 +203,62 @@ def test_nothing_is_ever_overwritten(
     with pytest.raises(ConfigError, match="exists already"):
         admin.restore(target, url)
     assert not list(tmp_path.glob("*.partial*"))
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSPC])
+def test_a_store_that_is_made_meanwhile_is_not_replaced_without_links(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """On a file system that has none, or is full, a rename takes the place of a link."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    omidpy.connect(url).close()
+    backup, target = tmp_path / "copy.db", f"sqlite:///{tmp_path}/restored.db"
+    admin.backup(url, backup)
+    made: list[str] = []
+
+    def progress(_done: int, _total: int) -> None:
+        if not made:
+            made.append(target)
+            with omidpy.connect(target) as tm:
+                tm.create_table("t", families=["cf"])
+                write(tm, 1)
+            monkeypatch.setattr(os, "link", refuse)
+
+    with pytest.raises(ConfigError, match="made by somebody else meanwhile"):
+        admin.restore(backup, target, progress=progress)
+    monkeypatch.undo()
+    with omidpy.connect(target) as tm:
+        assert read(tm) == {b"1"}
+    assert not list(tmp_path.glob("*.partial*"))
+
+
+def test_without_links_a_copy_is_renamed(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what cannot be renamed, or removed, is told as what it is."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with omidpy.connect(url) as tm:
+        tm.create_table("t", families=["cf"])
+        write(tm, 1)
+    monkeypatch.setattr(os, "link", refuse)
+    admin.backup(url, tmp_path / "copy.db")
+    with omidpy.connect(f"sqlite:///{tmp_path}/copy.db") as tm:
+        assert read(tm) == {b"1"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse)
+        with pytest.raises(StorageUnavailable, match=r"other\.db: Operation not permitted; remove"):
+            admin.backup(url, tmp_path / "other.db")
+    assert (tmp_path / "other.db").stat().st_size == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(StorageUnavailable, match=r"remove .*third\.db\.partial, which is left"):
+            admin.backup(url, tmp_path / "third.db")
 
 
 def test_of_two_copies_to_one_place_one_is_made(
