@@ -6,7 +6,9 @@ committed data (`omidpy/facts/tables/sightings.py`).  Only a person can know tha
 restored, or that it is not wanted.
 
 He speaks of what he was told, which takes hours to find in a large table.  So what is accepted is
-the state in which the table was before it was read, and never one that came meanwhile.
+the state in which the table was before it was read, and never one that came meanwhile.  And he is
+told of all that is in doubt: of what lies above the low watermark, too, which goes once that has
+passed it, and nothing where a part of the table could not be read.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from compactor.check.fsck import Check, CheckOptions
 from compactor.tables.ownership import Standing, TableStanding, survey, unknown_tables
 from omidpy.base.tables import date_of, dated_incarnation, undated_incarnation
 from omidpy.errors import StorageError, UsageError
+from omidpy.facts.commit_table import read_timestamp_ceiling
 from omidpy.facts.tables import sightings
 from omidpy.facts.tables.sightings import NO_DOUBT
+from omidpy.model import Timestamp
 from omidpy.storage.base import Store
 
 
@@ -32,16 +36,30 @@ class Doubt:
     doubtful: int
     """Versions at or below it; 0 for none."""
     cells: int | None
-    """How many cells have no proof, of those at or below the low watermark; None for the commit
-    table, of which all tables are in doubt."""
+    """How many cells of those have no proof, some of them perhaps of transactions that run; None
+    for the commit table, of which all tables are in doubt."""
     seen: str = field(default="", compare=False)
     """Which of its name it was before it was looked at, and since when (`dated_incarnation`)."""
+
+
+class _CheckOfDoubt(Check):
+    """Looks at all versions that are in doubt, as if the low watermark had passed them."""
+
+    doubtful: int
+
+    def read_low_watermark(self) -> Timestamp:
+        """Return what lies above all that is in doubt, as far as it was issued."""
+        # In this order: what was issued at or below L is at or below the ceiling.
+        low_watermark = super().read_low_watermark()
+        ceiling = read_timestamp_ceiling(self.store)
+        return max(low_watermark, Timestamp(min(self.doubtful, ceiling or low_watermark)))
 
 
 def find_doubt(store: Store, table: str, commit_table: str) -> Doubt:
     """Return what is in doubt about a table.
 
     Raises:
+        StorageError: something could not be read, so that it is not known what would go.
         UsageError: there is no such table, or it is none of ours.
 
     Cost: reads the whole table where there is doubt.
@@ -51,8 +69,14 @@ def find_doubt(store: Store, table: str, commit_table: str) -> Doubt:
         cells = None if table == commit_table else 0
         return Doubt(table, standing.doubtful, cells, standing.incarnation)
     options = CheckOptions(settle_s=0.0, tables=frozenset({table}), commit_table=commit_table)
-    report = Check(store, options, sleep=time.sleep).run()
-    cells = report.counts.get(Kind.UNPROVEN, 0)
+    check = _CheckOfDoubt(store, options, sleep=time.sleep)
+    check.doubtful = standing.doubtful
+    cells = check.run().counts.get(Kind.UNPROVEN, 0)
+    if check.unread:
+        raise StorageError(
+            f"what has no proof in table {table} is not known, and nothing is accepted: "
+            f"{'; '.join(check.unread)}"
+        )
     return Doubt(table, standing.doubtful, cells, standing.incarnation)
 
 

@@ -136,6 +136,8 @@ class Check:
         self.tally = FindingTally(options.most_named)
         self.seen = _Seen()
         self.notes: list[str] = []
+        self.unread: list[str] = []
+        """Why something that was to be judged was not."""
         self.has_read_all = options.tables is None
         self.low_watermark = Timestamp(0)
 
@@ -222,10 +224,12 @@ class Check:
                 missing.append(fact.name)
         if not missing:
             return True
-        self.notes.append(
+        why = (
             "cells, entries and claims were not judged, since that cannot be done without the "
             f"facts that cannot be read: {', '.join(missing)}"
         )
+        self.notes.append(why)
+        self.unread.append(why)
         self.watermarks.claims()
         self.check_facts(None)
         return False
@@ -490,6 +494,7 @@ class Check:
     def add_unreadable(self, table: str, error: StorageError) -> None:
         """Note that not everything was read."""
         self.has_read_all = False
+        self.unread.append(f"{table} could not be read as a whole: {error}")
         self.tally.add([Finding(Kind.UNREADABLE, table, detail=str(error))])
 
 

@@ -46,7 +46,7 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.tables import catalog, sightings
 from omidpy.facts.tables.sightings import SIGHTED_PREFIX, sight
-from omidpy.facts.watermarks import Watermarks
+from omidpy.facts.watermarks import PRUNE_HORIZON, Watermarks
 from omidpy.fate import Locks, TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell, FamilySchema, TableSchema
@@ -252,6 +252,48 @@ def test_an_operator_is_told_what_a_word_would_cost(world: Restoring) -> None:
     for table, why in (("nix", "no table nix"), ("plain", "not one of ours")):
         with pytest.raises(UsageError, match=why):
             acceptance.accept(world.store, Doubt(table, 0, 0), COMMIT_TABLE)
+
+
+def test_an_operator_is_told_of_what_the_low_watermark_has_not_passed(world: Restoring) -> None:
+    """A snapshot of a minute ago: its cells go, too, as soon as the watermark has passed them."""
+    snapshot = world.committed(1500)
+    world.store.restore("t", snapshot)
+    assert [cell.version for cell in world.cells()] == [1500]
+    world.set_low_watermark(1200)
+    world.compact()
+
+    assert acceptance.find_doubt(world.store, "t", COMMIT_TABLE).cells == 1
+    accepted(world, "t")
+    world.set_low_watermark(2000)
+    assert world.compact().cells_dropped == 1
+
+
+@pytest.mark.parametrize("what", ["region", "entries", "fact"])
+def test_nothing_is_accepted_of_what_cannot_be_read(
+    world: Restoring, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """An operator was told that no cell would go, and committed data went once it answered."""
+    snapshot = world.committed(500)
+    world.store.restore("t", snapshot)
+    world.compact()
+    table = COMMIT_TABLE if what == "entries" else "t"
+    real = world.store.scan
+
+    def scan(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == table:
+            raise StorageError("a region does not answer")
+        return real(name, *arguments, **options)
+
+    if what == "fact":
+        world.control.write(PRUNE_HORIZON, b"?")
+    else:
+        monkeypatch.setattr(world.store, "scan", scan)
+
+    with pytest.raises(StorageError, match=r"nothing is accepted: .*(does not answer|not judged)"):
+        accepted(world, "t")
+
+    monkeypatch.undo()
+    assert world.doubts() == {"t": CEILING + 49}
 
 
 @pytest.mark.parametrize("is_before", [True, False], ids=["before-it-is-accepted", "right-then"])
