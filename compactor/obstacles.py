@@ -6,10 +6,12 @@ are claimed, and what cannot be judged is left byte for byte as it was found.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from omidpy.base.cells import data_qualifier
+from omidpy.facts.watermarks import HOLD_PREFIX
 from omidpy.model import Cell, base
 
 MOST_NAMED: Final = 3
@@ -98,3 +100,17 @@ def shown(data: bytes) -> str:
     if len(data) <= MOST_BYTES:
         return data.hex() or "(empty)"
     return f"{data[:MOST_BYTES].hex()}... ({len(data)} bytes)"
+
+
+def is_hold(row: bytes) -> bool:
+    """Say whether a row of the control table is a hold of a snapshot."""
+    return row.startswith(HOLD_PREFIX)
+
+
+def malformed_hold(row: bytes, complaint: str) -> str:
+    """Say what a hold that cannot be read does, and what ends it."""
+    name = row.removeprefix(HOLD_PREFIX).decode(errors="backslashreplace")
+    return (
+        f"{complaint}; taken for a hold of every snapshot, so that no version is dropped until "
+        f"`omidpy watermarks --revoke-hold {shlex.quote(name)}` ends it"
+    )

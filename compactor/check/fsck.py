@@ -30,6 +30,7 @@ from compactor.check.malformed import Assumption, Malformed
 from compactor.check.repair import Repair, Suspicion
 from compactor.check.singletons import Singletons
 from compactor.horizon import claims_by_table, coverage, relevant
+from compactor.obstacles import is_hold, malformed_hold
 from compactor.pruning.timestamps import NOBODY, recorded_ceiling
 from compactor.pruning.unvisited import ask, stretches
 from compactor.rows.heal import Scope, unresolved
@@ -470,10 +471,11 @@ class Check:
 
     def check_facts(self, repair: Repair | None) -> None:
         """Note facts of ours that cannot be read."""
-        self.watermarks.samples()
         self.watermarks.stamps()
+        self.watermarks.holds(self.watermarks.ages(self.clock))  # which reads the samples, too
         for row, complaint in sorted(self.watermarks.malformed.items()):
-            bad = Finding(Kind.MALFORMED_FACT, CONTROL_TABLE, row.hex(), detail=complaint)
+            detail = malformed_hold(row, complaint) if is_hold(row) else complaint
+            bad = Finding(Kind.MALFORMED_FACT, CONTROL_TABLE, row.hex(), detail=detail)
             self.tally.add((bad,) if repair is None else repair.mend_fact(bad))
 
     def add_regression(self, highest: int) -> None:

@@ -6,16 +6,15 @@ kept in its record.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from compactor.obstacles import is_hold, malformed_hold
 from compactor.ranges.range_task import RangeResult
 from compactor.tables.ownership import Standing, TableStanding
 from omidpy.facts.tables.questions import Question
 from omidpy.facts.tables.sightings import DOUBTS_ALL, NO_DOUBT
-from omidpy.facts.watermarks import HOLD_PREFIX
 
 
 def notes_on(
@@ -98,15 +97,10 @@ def notes_on_malformed(malformed: Mapping[bytes, str]) -> Iterator[str]:
         malformed: The row of each in the control table, and what is wrong with it.
     """
     for row, complaint in sorted(malformed.items()):
-        if row.startswith(HOLD_PREFIX):
-            name = row.removeprefix(HOLD_PREFIX).decode(errors="backslashreplace")
-            meaning = (
-                "taken for a hold of every snapshot, so that no version is dropped until `omidpy "
-                f"watermarks --revoke-hold {shlex.quote(name)}` ends it"
-            )
+        if is_hold(row):
+            yield malformed_hold(row, complaint)
         else:
-            meaning = "it counts for nothing, and `omidpy fsck --repair` removes it"
-        yield f"{complaint}; {meaning}"
+            yield f"{complaint}; it counts for nothing, and `omidpy fsck --repair` removes it"
 
 
 NO_ROOT: Final = (

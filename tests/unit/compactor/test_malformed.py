@@ -368,7 +368,10 @@ def test_facts_that_count_for_nothing_go_and_a_hold_stays(world: World) -> None:
     world.control.write(CLAIM_PREFIX + b"t///%020d" % 900, b"{")
     world.control.write(HOLD_PREFIX + b"h", b"{")
     report = checked(world)
-    assert (report.counts, report.repaired) == ({Kind.MALFORMED_FACT: 1}, {Kind.MALFORMED_FACT: 1})
+    assert (report.counts, report.repaired) == ({Kind.MALFORMED_FACT: 2}, {Kind.MALFORMED_FACT: 1})
+    (hold,) = (one for one in report.findings if not one.repaired)
+    assert hold.row == (HOLD_PREFIX + b"h").hex()
+    assert "no version is dropped until `omidpy watermarks --revoke-hold h` ends it" in hold.detail
     assert world.control.read(HOLD_PREFIX + b"h") == b"{"
     assert kept(world) == [(b"v", b"{")]
 
