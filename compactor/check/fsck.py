@@ -25,7 +25,15 @@ from typing import Final, TypeVar
 
 from compactor.check.findings import CheckReport, Finding, FindingTally, Kind, of_kinds
 from compactor.check.grace import EntryGrace
-from compactor.check.judging import Judgement, commit_ts_of, commits_of, examined, shadow_of
+from compactor.check.judging import (
+    Judgement,
+    Seen,
+    SeenEntry,
+    commit_ts_of,
+    commits_of,
+    examined,
+    shadow_of,
+)
 from compactor.check.malformed import Assumption, Malformed
 from compactor.check.repair import Repair, Suspicion
 from compactor.check.singletons import Singletons
@@ -96,27 +104,6 @@ class CheckOptions:
     commit_table: str = COMMIT_TABLE
 
 
-@dataclass(slots=True)
-class _Entry:
-    has_cells: bool = False
-    is_needed: bool = False
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What the first look came to, since the last second one."""
-
-    suspects: dict[tuple[str, bytes], set[tuple[object, ...]]] = field(default_factory=dict)
-    """What looked wrong, by table and row."""
-    suspect_cells: int = 0
-    leaked: dict[Timestamp, Kind] = field(default_factory=dict)
-    malformed_entries: list[Finding] = field(default_factory=list)
-    rows_read: int = 0
-    cells_read: int = 0
-    entries_read: int = 0
-    invalidations: int = 0
-
-
 class Check:
     """One check of a store.  Each step is a method, so that a test can break one."""
 
@@ -135,7 +122,7 @@ class Check:
         self.control = ControlTable(store)
         self.watermarks = Watermarks(self.control)
         self.tally = FindingTally(options.most_named)
-        self.seen = _Seen()
+        self.seen = Seen()
         self.notes: list[str] = []
         self.unread: list[str] = []
         """Why something that was to be judged was not."""
@@ -260,13 +247,13 @@ class Check:
 
     # -- the first look ------------------------------------------------------------------------
 
-    def windows(self) -> Iterator[tuple[range, dict[Timestamp, _Entry]]]:
+    def windows(self) -> Iterator[tuple[range, dict[Timestamp, SeenEntry]]]:
         """Yield versions, and the commits whose cells have these versions, up to L."""
         rows = self.entries()
         start = 0
         end_of_all = base(self.low_watermark) + TIMESTAMP_STEP
         while True:
-            entries = {row.start_ts: _Entry() for row in islice(rows, WINDOW_ENTRIES)}
+            entries = {row.start_ts: SeenEntry() for row in islice(rows, WINDOW_ENTRIES)}
             is_last = len(entries) < WINDOW_ENTRIES
             end = end_of_all if is_last else next(reversed(entries)) + TIMESTAMP_STEP
             yield range(start, end), entries
@@ -302,7 +289,7 @@ class Check:
             self.add_unreadable(self.options.commit_table, error)
 
     def read_table(
-        self, table: str, scope: Scope, window: range, entries: Mapping[Timestamp, _Entry]
+        self, table: str, scope: Scope, window: range, entries: Mapping[Timestamp, SeenEntry]
     ) -> None:
         """Read the cells of some versions of a table."""
         try:
@@ -320,7 +307,11 @@ class Check:
             self.add_unreadable(table, error)
 
     def read_page(
-        self, table: str, page: Sequence[Piece], scope: Scope, entries: Mapping[Timestamp, _Entry]
+        self,
+        table: str,
+        page: Sequence[Piece],
+        scope: Scope,
+        entries: Mapping[Timestamp, SeenEntry],
     ) -> None:
         """Note what looks wrong in some rows, and which entries they need."""
         for piece in page:
@@ -354,7 +345,7 @@ class Check:
         for row in rows:
             yield row.row, list(self.judgement.wrong_in(table, row, scope, looked_up))
 
-    def judge_entries(self, entries: Mapping[Timestamp, _Entry]) -> None:
+    def judge_entries(self, entries: Mapping[Timestamp, SeenEntry]) -> None:
         """Note the entries that no cell needs."""
         for start_ts, entry in entries.items():
             if entry.is_needed or not self.has_read_all:

@@ -1,10 +1,13 @@
-"""What is wrong with a row, as it was read: pure, by compaction's judgement (`rows/heal.py`)."""
+"""What is wrong with a row, as it was read: pure, by compaction's judgement (`rows/heal.py`).
+
+And what a check remembers of all rows and entries, until it has looked again.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compactor.check.findings import Finding, Kind
 from compactor.check.repair import Suspicion
@@ -18,6 +21,29 @@ from omidpy.facts.commit_table import EntryRow
 from omidpy.model import Cell, Timestamp, base
 from omidpy.reading.visibility import shadow_column
 from omidpy.storage.base import DeleteVersion, RowMutation
+
+
+@dataclass(slots=True)
+class SeenEntry:
+    """What was seen of the transaction of an entry."""
+
+    has_cells: bool = False
+    is_needed: bool = False
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the first look came to, since the last second one."""
+
+    suspects: dict[tuple[str, bytes], set[tuple[object, ...]]] = field(default_factory=dict)
+    """What looked wrong, by table and row."""
+    suspect_cells: int = 0
+    leaked: dict[Timestamp, Kind] = field(default_factory=dict)
+    malformed_entries: list[Finding] = field(default_factory=list)
+    rows_read: int = 0
+    cells_read: int = 0
+    entries_read: int = 0
+    invalidations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
