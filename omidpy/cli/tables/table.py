@@ -354,7 +354,8 @@ def accept(
     cells = "all" if doubt.cells is None else str(doubt.cells)
     say(
         f"{'accepted' if apply else 'would accept'} {name}: {cells} cells without a proof, at "
-        f"version {doubt.doubtful} and below, go with the next compaction"
+        f"version {doubt.doubtful} and below, go with the first compaction whose low watermark "
+        "has passed them, but for those of transactions that still commit"
     )
     if left:
         say(f"they stay as long as {COMMIT_TABLE} is in doubt; accept that, too")
