@@ -67,7 +67,7 @@ class HistoryReader:
             page_rows=PAGE_ROWS,
         ):
             yield from self._histories(table, page, columns)
-        self._snapshot.check_horizon(table)
+        self._snapshot.check_horizon(table, sees_nothing=True)  # perhaps: one look a scan
 
     def rows(
         self, table: str, rows: Sequence[bytes], columns: Sequence[ColumnSpec] | None
@@ -82,7 +82,9 @@ class HistoryReader:
             columns=physical_columns(columns),
             max_version=self._snapshot.start_ts,
         )
-        return list(self._histories(table, [cells for cells in found if cells], columns))
+        seen = list(self._histories(table, [cells for cells in found if cells], columns))
+        self._snapshot.check_horizon(table, sees_nothing=len(seen) < len(rows))
+        return seen
 
     def _histories(
         self, table: str, page: Sequence[Row], columns: Sequence[ColumnSpec] | None

@@ -7,14 +7,15 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar
 
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import StorageError
 from omidpy.facts.tables.sameness import check_same, which_table
-from omidpy.model import Timestamp
+from omidpy.model import RowValues, Timestamp
 from omidpy.oracle.base import Begun
+from omidpy.reading.visibility import SeenRow, is_nothing
 from omidpy.storage.base import LONG_READ_S, Store
 from omidpy.storage.options import RestoresTables
 from omidpy.storage.pages import Reads, reads_of
@@ -86,7 +87,11 @@ class KnownStates:
 
 
 class OneTable:
-    """One scan, of however many parts, and of how many reads it was."""
+    """One scan, of however many parts, and of how many reads it was.
+
+    Attributes:
+        has_shown: Whether something was seen of a row.
+    """
 
     def __init__(
         self, states: KnownStates, table: str, incarnation: str | None, begun: Begun
@@ -98,6 +103,7 @@ class OneTable:
         self._since_s = SystemClock.monotonic_s()
         self._parts: list[Reads | None] = []
         self._more = 0
+        self.has_shown = False
 
     def over(self, pages: Iterator[P]) -> Iterator[P]:
         """Return pages of the scan, which are a part of it from now on."""
@@ -107,6 +113,10 @@ class OneTable:
     def read_again(self) -> None:
         """Note that something of the table was read beside the pages."""
         self._more += 1
+
+    def note(self, rows: Iterable[SeenRow | RowValues]) -> None:
+        """Note what is seen of rows.  Cost: that of a row, nearly always."""
+        self.has_shown = self.has_shown or not all(is_nothing(row) for row in rows)
 
     @property
     def is_one_read(self) -> bool:

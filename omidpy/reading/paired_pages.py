@@ -41,7 +41,7 @@ class ReadsRows(Protocol):
     def facts(self, table: str) -> RowFacts:
         """Return what finds out about cells."""
 
-    def check_horizon(self, table: str | None = None) -> None:
+    def check_horizon(self, table: str | None = None, *, sees_nothing: bool = False) -> None:
         """Raise `SnapshotTooOld` if versions of the snapshot may be gone."""
 
     def read_with(
@@ -107,6 +107,7 @@ class PairedPages:
             if page is not None:
                 # I10: values are given out only once the horizon was looked at behind them.
                 snapshot.check_horizon(self._table)
+                self._one_table.note(values for _, values in page)
                 yield page
                 continue
             before = snapshot.before
@@ -130,7 +131,9 @@ class PairedPages:
                     self._one_table.read_again()
             else:
                 snapshot.check_horizon(self._table)
-            yield zip(keys, cast("list[SeenRow | RowValues]", rows), strict=True)
+            decided_rows = cast("list[SeenRow | RowValues]", rows)
+            self._one_table.note(decided_rows)
+            yield zip(keys, decided_rows, strict=True)
             if len(others) > len(keys) * MAX_REREAD_SHARE:
                 yield from self._rest(keys[-1])
                 return

@@ -12,6 +12,10 @@ What the transaction has flushed already it recognises by the versions.
          found at or below the snapshot; for `HORIZON_FREE_AGE_S` from its begin, and from each such
          look, a snapshot need not look
 
+Nothing holds up who removes a table, or truncates it, until snapshots are older than that.  What
+shows of it is that nothing is seen where there was something; so in a store that is near, where a
+look costs no call, one that sees nothing looks whatever its age.
+
 Cells that the transaction itself has flushed can be taken away too: a compaction drops them as soon
 as the transaction cannot commit any more.  So one that has flushed looks at the low watermark after
 each batch, whatever its age.
@@ -50,6 +54,7 @@ from omidpy.reading.visibility import (
     Unresolved,
     VisibleCell,
     VisibleRow,
+    is_nothing,
     sort_row,
     visible_row,
 )
@@ -281,7 +286,7 @@ class Snapshot:
             found = self._history(
                 table, sort_row(cells), column, limit=limit, has_own_cells=has_own_cells
             )
-        self.check_horizon(table)  # behind the last read (I10)
+        self.check_horizon(table, sees_nothing=not found)  # behind the last read (I10)
         return found
 
     def _history(
@@ -416,7 +421,7 @@ class Snapshot:
             yield from paired_pages.read(pairing, shaping, values_do=values_do)
         one_table.check()
         # That nothing more was found is an answer too, and rows may have been collected whole.
-        self.check_horizon(table)
+        self.check_horizon(table, sees_nothing=not one_table.has_shown)
 
     def one_table(self, table: str, incarnation: str | None) -> OneTable:
         """Return what tells, behind a scan, whether all of it was of one table."""
@@ -450,6 +455,7 @@ class Snapshot:
             rows = self._select(
                 table, keys, page, columns, versions_read=versions, entries={}, one_table=one_table
             )
+            one_table.note(rows)
             yield zip(keys, rows, strict=True)
 
     # -- deciding a batch of rows --------------------------------------------------------------
@@ -470,9 +476,12 @@ class Snapshot:
             self._select_others(
                 table, keys, found, columns, rows, versions_read, entries, one_table
             )
+        seen = cast("list[SeenRow]", rows)
         # Behind the last read: a horizon that was raised before it may have taken versions (I10).
-        self.check_horizon(table)
-        return cast("list[SeenRow]", rows)
+        # A scan sees only at its end whether it has seen nothing.
+        sees_nothing = one_table is None and any(is_nothing(row) for row in seen)
+        self.check_horizon(table, sees_nothing=sees_nothing)
+        return seen
 
     def _select_others(
         self,
@@ -584,18 +593,21 @@ class Snapshot:
             return False
         return start_ts < self.epoch
 
-    def check_horizon(self, table: str | None = None) -> None:
+    def check_horizon(self, table: str | None = None, *, sees_nothing: bool = False) -> None:
         """Raise `SnapshotTooOld` if versions of this snapshot may be gone.
 
         Args:
             table: What was read, which may be a later table of its name than the snapshot sees;
                 None: none was.
+            sees_nothing: Whether a row of it was read of which nothing is seen, as of every row of
+                a later table.
 
         Cost: 0 or 1 get: where no cells were sent, 1 every `HORIZON_FREE_AGE_S`, and at an earlier
-        moment 1 each time.
+        moment 1 each time.  In a store that is near, 1 where nothing is seen.
         """
         now_s = self._reader.clock.monotonic_s()
-        if now_s - self._looked_s < HORIZON_FREE_AGE_S and not self.has_sent_cells:
+        must_look = self.has_sent_cells or (sees_nothing and not self._reader.is_remote)
+        if now_s - self._looked_s < HORIZON_FREE_AGE_S and not must_look:
             return
         watermarks, removed = self._reader.watermarks, None
         try:

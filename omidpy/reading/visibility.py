@@ -31,7 +31,7 @@ from omidpy.base.cells import (
 from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.base.reach import reached
 from omidpy.base.rows.simple import SimpleRow
-from omidpy.model import TIMESTAMP_STEP, Cell, PairedCell, Timestamp, base
+from omidpy.model import TIMESTAMP_STEP, Cell, PairedCell, RowValues, Timestamp, base
 
 # -- resolving one cell ----------------------------------------------------------------------------
 
@@ -223,8 +223,8 @@ def cells_of(row: SeenRow) -> Sequence[VisibleCell]:
     ]
 
 
-def is_nothing(row: SeenRow) -> bool:
-    """Say whether nothing is seen of a row."""
+def is_nothing(row: SeenRow | RowValues) -> bool:
+    """Say whether nothing is seen of a row, also where it comes as its values."""
     return not (row.cells if isinstance(row, VisibleRow) else row)
 
 

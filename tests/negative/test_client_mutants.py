@@ -253,9 +253,13 @@ def a_delete_that_is_collected_hides_to_the_last() -> None:
 
 
 def a_slow_begin_is_an_old_snapshot() -> None:
-    """Keep the answer of the oracle long under way (I10)."""
+    """Keep the answer of the oracle long under way (I10).
+
+    A column is left of the row: where nothing is seen, a reader looks whatever its age.
+    """
     scene = Scene()
     scene.world.heal(scene.cell, 150)
+    scene.world.heal(scene.world.put(b"r", 50, b"left", qualifier=b"other"), 60)
     client = scene.client
     naive = client.naive.begin
 

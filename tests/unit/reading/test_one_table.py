@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from omidpy import admin, aio
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.base.timing.clock import SystemClock
 from omidpy.codec import BYTES
 from omidpy.errors import SnapshotTooOld, StorageError
@@ -26,7 +27,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.storage.options import PairsCells
 from omidpy.storage.pages import Reads, reads_of
 from omidpy.storage.sqlite import SqliteStore
-from omidpy.testing.faults import FaultyStore, on
+from omidpy.testing.faults import FaultyStore, Point, on
 from omidpy.tx.table import TransactionalTable
 from tests.machines.clients import TABLE, Client
 from tests.machines.like_thrift2 import LikeThrift2
@@ -62,6 +63,12 @@ def fill(tm: TransactionManager) -> None:
 def drop_and_make(tm: TransactionManager) -> None:
     """Let there be another one of the name, of the same families."""
     tm.drop_table(TABLE)
+    tm.create_table(TABLE, ["cf", "other"])
+
+
+def drop_unnoted_and_make(tm: TransactionManager) -> None:
+    """Let there be another one, where HBase's shell, or another program, has dropped the first."""
+    tm.store.drop_table(TABLE)
     tm.create_table(TABLE, ["cf", "other"])
 
 
@@ -185,8 +192,12 @@ def test_what_a_column_has_held_in_another_table_is_refused(
             table.cells(ROWS[0], b"cf:q")
 
 
-def test_so_is_one_that_reads_rows_of_a_page_again(tmp_path: Path) -> None:
-    """Those whose newest versions are too new, where the newest ones alone come in pages."""
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_so_is_one_that_reads_rows_of_a_page_again(tmp_path: Path, *, is_noted: bool) -> None:
+    """Those whose newest versions are too new, where the newest ones alone come in pages.
+
+    Where clients have removed it, that is noted, and a look behind the rows tells of it.
+    """
 
     class Crossing(SqliteStore):
         """Lets something happen before a row of the table is read."""
@@ -205,8 +216,9 @@ def test_so_is_one_that_reads_rows_of_a_page_again(tmp_path: Path) -> None:
         writer.table(TABLE, conflict_free=True).put(ROWS[-1], {b"cf:q": b"late"})
         writer.commit()
         assert dict(tx.table(TABLE).scan(columns=[b"cf:q"]))[ROWS[-1]] == {b"cf:q": b"v"}
-        changes.append(drop_and_make)
-        with pytest.raises(StorageError, match=ANEW):
+        changes.append(drop_and_make if is_noted else drop_unnoted_and_make)
+        expected, match = (SnapshotTooOld, "truncated at") if is_noted else (StorageError, ANEW)
+        with pytest.raises(expected, match=match):
             dict(tx.table(TABLE).scan())
     client.tm.close()
 
@@ -577,6 +589,45 @@ def test_so_is_an_earlier_table_of_a_transaction_that_looks(followed: Client, re
     with pytest.raises(SnapshotTooOld, match="begin a new transaction") as refused:
         OF_THE_PAST[read](table)
     assert refused.value.retryable
+
+
+@pytest.mark.parametrize("how", ["truncated", "made anew", "filled anew"])
+@pytest.mark.parametrize("read", OF_THE_PAST)
+def test_and_of_one_that_has_just_begun(followed: Client, read: str, how: str) -> None:
+    """Nobody waits for it before a table goes, and it would act upon what it does not see."""
+    tx = followed.tm.begin()
+    table = tx.table(TABLE)
+    OF_THE_PAST[read](table)
+    CHANGES[how](followed.tm)
+    with pytest.raises(SnapshotTooOld, match="begin a new transaction") as refused:
+        OF_THE_PAST[read](table)
+    assert refused.value.retryable
+
+
+def test_a_young_transaction_looks_only_where_it_sees_nothing(followed: Client) -> None:
+    """Most reads find something, and would take twice as long."""
+    tx = followed.tm.begin()
+    table = tx.table(TABLE)
+    looks = 0
+
+    def count(point: Point) -> None:
+        nonlocal looks
+        looks += point.name == "get.before" and CONTROL_TABLE in point.tables
+
+    store = FaultyStore(followed.store, count)
+    reader = TransactionManager(store, followed.oracle, clock=followed.clock)
+    table = reader.begin().table(TABLE)
+    table.row(ROWS[0])  # and what the table is
+    looks = 0
+    assert table.row(ROWS[0])
+    assert table.rows(ROWS)
+    assert list(table.scan())
+    assert list(table.scan(row_prefix=ROWS[0]))
+    assert looks == 0
+    assert table.row(b"absent") == {}
+    assert looks == 1
+    assert list(table.scan(row_prefix=b"absent")) == []
+    assert looks == 2
 
 
 def test_a_table_that_is_made_for_the_first_time_has_no_past(followed: Client) -> None:
