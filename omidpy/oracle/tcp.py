@@ -23,8 +23,8 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from omidpy.base.reach import reached
+from omidpy.base.timing import pauses
 from omidpy.base.timing.clock import Clock, SystemClock
-from omidpy.base.timing.pauses import pause_after
 from omidpy.base.within import within
 from omidpy.errors import (
     ConfigError,
@@ -71,6 +71,7 @@ _FIRST_PAUSE_S: Final = 0.04
 _LONGEST_PAUSE_S: Final = 0.5
 
 _BEGIN: Final = TimestampRequest()
+_HOLD_NAME_BITS: Final = 63
 
 
 MAX_SENT_CELLS_BYTES: Final = 32 * 1024
@@ -203,11 +204,15 @@ class TcpOracle:
     def begin(self, *, hold_s: float | None = None) -> Begun:
         """Return a fresh start timestamp; see `Oracle.begin`."""
         asked_ms = None if hold_s is None else hold_ms(hold_s)
+        name = None if asked_ms is None else pauses.dice.getrandbits(_HOLD_NAME_BITS)
+        repetitions = itertools.count()
 
         def question(link: Link) -> TimestampRequest:
             # Java's oracle does not age its low watermark: there is nothing to hold.
-            is_held = asked_ms is not None and link.has_feature(Feature.BEGIN_EXTRAS)
-            return TimestampRequest(asked_ms) if is_held else _BEGIN
+            if asked_ms is None or not link.has_feature(Feature.BEGIN_EXTRAS):
+                return _BEGIN
+            # The hold of a begin whose answer is lost would last, and nobody could use it.
+            return TimestampRequest(asked_ms, name, next(repetitions))
 
         link, answer = self._ask(question)
         assert isinstance(answer, TimestampResponse), "answers are matched by kind"
@@ -361,7 +366,7 @@ class TcpOracle:
             pause_s = (
                 0.0
                 if failure_count == 1
-                else pause_after(failure_count, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+                else pauses.pause_after(failure_count, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             )
             if self._links.is_closed or now_s + pause_s >= give_up_s:
                 raise error

@@ -101,6 +101,8 @@ _CAPABILITIES_ROLES: Final = key(1006, VARINT)
 _CAPABILITIES_MAX_CELLS: Final = key(1007, VARINT)
 
 _TIMESTAMP_REQUEST_HOLD: Final = key(1001, VARINT)
+_TIMESTAMP_REQUEST_HOLD_NAME: Final = key(1002, VARINT)
+_TIMESTAMP_REQUEST_REPETITION: Final = key(1003, VARINT)
 _COMMIT_REQUEST_START: Final = key(1, VARINT)
 _COMMIT_REQUEST_RETRY: Final = key(2, VARINT)
 _COMMIT_REQUEST_CELLS: Final = 3
@@ -269,6 +271,10 @@ def encode_request(request: Request, *, packed: bool = False) -> bytes:
             kind = _TIMESTAMP
             if request.hold_ms is not None:
                 put_int64(body, _TIMESTAMP_REQUEST_HOLD, request.hold_ms)
+            if request.hold_name is not None:
+                put_int64(body, _TIMESTAMP_REQUEST_HOLD_NAME, request.hold_name)
+            if request.repetition:
+                put_int64(body, _TIMESTAMP_REQUEST_REPETITION, request.repetition)
         case CommitRequest() if request.cells is not None:
             kind = _COMMIT_CELLS
             put_int64(body, _COMMIT_CELLS_START, request.start_ts)
@@ -390,7 +396,12 @@ def decode_request(payload: bytes) -> Request:
     """
     kind, body = _opened(payload, what="request", kinds=_REQUEST_KINDS)
     if kind == _TIMESTAMP:
-        return TimestampRequest(int64(last_of_each(body), _TIMESTAMP_REQUEST_HOLD))
+        values = last_of_each(body)
+        return TimestampRequest(
+            int64(values, _TIMESTAMP_REQUEST_HOLD),
+            int64(values, _TIMESTAMP_REQUEST_HOLD_NAME),
+            int64(values, _TIMESTAMP_REQUEST_REPETITION) or 0,
+        )
     if kind == _COMMIT:
         return _decode_commit_request(body)
     values = last_of_each(body)

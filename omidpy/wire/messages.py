@@ -30,6 +30,8 @@ fields, and we use one only where the other side announced its feature in the ha
                          1007  int64           cells and tables of one commit at most, from the
                                                server                                (same)
     TimestampRequest     1001  int64           hold in ms                     (BEGIN_EXTRAS)
+                         1002  int64           name of the hold, the same for each repetition
+                         1003  int64           which repetition it is; absent in the first
     TimestampResponse       1  int64           start_ts
                          1001  int64           low watermark                  (BEGIN_EXTRAS)
                          1002  int64           newest fence, if it is above   (BEGIN_EXTRAS)
@@ -144,6 +146,10 @@ class TimestampRequest(msgspec.Struct, frozen=True):
     """Ask for a start timestamp."""
 
     hold_ms: int | None = None
+    hold_name: int | None = None
+    """The same each time that it is asked for again: one of those timestamps is used, and held."""
+    repetition: int = 0
+    """How often it was asked for before.  Of an oracle's answers the last one asked for is used."""
 
 
 class CommitRequest(msgspec.Struct, frozen=True):

@@ -942,6 +942,22 @@ def test_a_client_is_the_same_on_its_next_connection_and_missed_after_its_last()
     run(test)
 
 
+def test_a_begin_that_is_asked_for_again_holds_once() -> None:
+    """The client's link broke before the answer: what the first one held is of no use to it."""
+
+    async def test(running: Running) -> None:
+        for repetition in range(2):
+            client = await running.connect(shakes_hands=False)
+            client.send(HandshakeRequest(PeerCapabilities(7, client=7)))
+            await client.receive()
+            client.send(TimestampRequest(10**9, 5, repetition))
+            begun = await client.receive()
+            assert isinstance(begun, TimestampResponse)
+            assert list(running.machine._age._holds) == [begun.start_ts]
+
+    run(test)
+
+
 # -- heavy requests --------------------------------------------------------------------------------
 
 

@@ -235,7 +235,7 @@ def test_a_hold_travels_in_milliseconds() -> None:
 
     def script(peer: Conversation) -> None:
         peer.shake_hands()
-        assert peer.expect(TimestampRequest) == TimestampRequest(hold_ms=1501)
+        assert peer.expect(TimestampRequest).hold_ms == 1501
         peer.say(TimestampResponse(Timestamp(1000)))
 
     with served(script) as (oracle, _):
@@ -243,6 +243,29 @@ def test_a_hold_travels_in_milliseconds() -> None:
         for nothing in (0, -1, float("nan"), float("inf")):
             with pytest.raises(UsageError, match="holds nothing"):
                 oracle.begin(hold_s=nothing)
+
+
+def test_a_hold_that_is_asked_for_again_has_the_same_name() -> None:
+    """So that the oracle lets go of the first, whose answer was lost; another begin has another."""
+    asked: list[TimestampRequest] = []
+
+    def script(peer: Conversation) -> None:
+        peer.shake_hands()
+        asked.append(peer.expect(TimestampRequest))
+        if len(asked) == 1:
+            return  # and hangs up
+        peer.say(TimestampResponse(Timestamp(1000)))
+        asked.append(peer.expect(TimestampRequest))
+        peer.say(TimestampResponse(Timestamp(1050)))
+
+    with served(script, script) as (oracle, _):
+        assert oracle.begin(hold_s=1).start_ts == 1000
+        assert oracle.begin(hold_s=1).start_ts == 1050
+    first, again, other = asked
+    assert first.hold_name is not None
+    assert again == TimestampRequest(1000, first.hold_name, 1)
+    assert other.hold_name not in (None, first.hold_name)
+    assert other.repetition == 0
 
 
 def test_a_commit_is_granted_or_refused_with_its_reason() -> None:

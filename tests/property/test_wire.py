@@ -54,7 +54,7 @@ capabilities = st.builds(
 )
 
 requests: st.SearchStrategy[Request] = st.one_of(
-    st.builds(TimestampRequest, st.none() | int64s),
+    st.builds(TimestampRequest, st.none() | int64s, st.none() | int64s, int64s),
     st.builds(
         CommitRequest,
         timestamps,
@@ -113,7 +113,11 @@ SCHEMA: dict[str, list[tuple[int, str, str]]] = {
         (4, "fence", "FenceResponse"),
         (1001, "invalidate", "InvalidateResponse"),
     ],
-    "TimestampRequest": [(1001, "hold_ms", "int64")],
+    "TimestampRequest": [
+        (1001, "hold_ms", "int64"),
+        (1002, "hold_name", "int64"),
+        (1003, "repetition", "int64"),
+    ],
     "CommitRequest": [
         (1, "start_ts", "int64"),
         (2, "is_retry", "bool"),
@@ -203,6 +207,10 @@ def library_request(request: Request, *, packed: bool) -> bytes:
             message.timestamp.SetInParent()
             if request.hold_ms is not None:
                 message.timestamp.hold_ms = request.hold_ms
+            if request.hold_name is not None:
+                message.timestamp.hold_name = request.hold_name
+            if request.repetition:
+                message.timestamp.repetition = request.repetition
         case CommitRequest():
             message.commit.start_ts = request.start_ts
             if request.is_retry:

@@ -110,6 +110,8 @@ class _Hold:
     client: Hashable
     end_ms: int
     agreed_ms: int
+    name: int | None
+    repetition: int
 
 
 class AgeWatermark:
@@ -126,6 +128,8 @@ class AgeWatermark:
         self._samples: deque[tuple[int, int]] = deque([(elapsed_ms, last_issued)])
         self._aged = 0
         self._holds: dict[int, _Hold] = {}
+        self._named: dict[tuple[Hashable, int], int] = {}
+        """The start timestamps of those that have a name, by client and name."""
         self._counts: Counter[Hashable] = Counter()
         self._share_counts: Counter[Hashable] = Counter()
         self.away: Final[set[Hashable]] = set()
@@ -142,9 +146,36 @@ class AgeWatermark:
         if elapsed_ms - self._samples[-1][0] >= self._period_ms:
             self._samples.append((elapsed_ms, last_issued))
 
-    def hold(self, start_ts: int, *, elapsed_ms: int, hold_ms: int, client: Hashable) -> bool:
-        """Keep the age watermark below `start_ts` for so long; False if holds are too many."""
+    def hold(
+        self,
+        start_ts: int,
+        *,
+        elapsed_ms: int,
+        hold_ms: int,
+        client: Hashable,
+        name: int | None = None,
+        repetition: int = 0,
+    ) -> bool:
+        """Keep the age watermark below `start_ts` for so long.
+
+        Args:
+            start_ts: The snapshot.
+            elapsed_ms: The oracle's time.
+            hold_ms: For how long.
+            client: Who asks.
+            name: The same for each repetition of one begin: the last one takes the place of the
+                others, whose answers were lost.  None: it is not repeated.
+            repetition: Which one it is.
+
+        Returns:
+            False: holds are too many.
+        """
         self._drop_expired(elapsed_ms)
+        if name is not None and (earlier := self._named.get((client, name))) is not None:
+            if repetition <= self._holds[earlier].repetition:
+                # It was overtaken on its way, by another connection, and nobody uses its answer.
+                return True
+            self._drop(earlier)
         if (
             len(self._holds) >= MAX_HOLD_COUNT
             or self._counts[client] >= MAX_HOLDS_OF_ONE
@@ -154,7 +185,9 @@ class AgeWatermark:
         # It ends by the oracle's time: one that ended only when it is given back would keep the
         # watermark down for ever behind a client that died.
         end_ms = elapsed_ms + min(hold_ms, MAX_HOLD_MS)
-        self._holds[start_ts] = _Hold(client, end_ms, end_ms)
+        self._holds[start_ts] = _Hold(client, end_ms, end_ms, name, repetition)
+        if name is not None:
+            self._named[client, name] = start_ts
         self._counts[client] += 1
         self._share_counts[share_of(client)] += 1
         self._next_end_ms = min(self._next_end_ms, end_ms)
@@ -203,16 +236,22 @@ class AgeWatermark:
             return
         expired = [ts for ts, hold in self._holds.items() if hold.end_ms <= elapsed_ms]
         for start_ts in expired:
-            client = self._holds.pop(start_ts).client
-            self._counts[client] -= 1
-            if not self._counts[client]:
-                del self._counts[client]
-                self.away.discard(client)
-            share = share_of(client)
-            self._share_counts[share] -= 1
-            if not self._share_counts[share]:
-                del self._share_counts[share]
+            self._drop(start_ts)
         self._next_end_ms = min((hold.end_ms for hold in self._holds.values()), default=0)
+
+    def _drop(self, start_ts: int) -> None:
+        hold = self._holds.pop(start_ts)
+        client = hold.client
+        if hold.name is not None:
+            del self._named[client, hold.name]
+        self._counts[client] -= 1
+        if not self._counts[client]:
+            del self._counts[client]
+            self.away.discard(client)
+        share = share_of(client)
+        self._share_counts[share] -= 1
+        if not self._share_counts[share]:
+            del self._share_counts[share]
 
 
 class SampleLog:

@@ -435,6 +435,8 @@ class Machine(Generic[Ticket]):
             elapsed_ms=self._elapsed_ms,
             hold_ms=request.hold_ms,
             client=self._client or ticket,
+            name=request.hold_name,
+            repetition=request.repetition,
         ):
             self._figures.metrics.count("tso.holds.refused")
         low_watermark = Timestamp(self._engine.low_watermark)

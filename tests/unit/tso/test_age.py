@@ -170,6 +170,53 @@ def test_a_hold_does_not_grow_because_its_client_leaves() -> None:
     assert age.target(elapsed_ms=5000) == 10_000
 
 
+def test_a_begin_that_was_repeated_holds_once() -> None:
+    """The answer to the earlier one was lost, and nobody could end what it held for a day."""
+    age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
+    for repetition, start_ts in enumerate((500, 600, 700)):
+        granted = age.hold(
+            start_ts, elapsed_ms=0, hold_ms=5000, client="one", name=7, repetition=repetition
+        )
+        assert granted
+    assert age.target(elapsed_ms=1000) == 650
+    assert age.target(elapsed_ms=5000) == 10_000
+    assert not age._named
+    assert not age._counts
+
+
+def test_a_begin_that_comes_behind_its_repetition_takes_nothing_away() -> None:
+    """It was read late, of the connection that broke; the answer to the other one is in use."""
+    age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
+    for repetition, start_ts in ((1, 500), (0, 600)):
+        granted = age.hold(
+            start_ts, elapsed_ms=0, hold_ms=5000, client="one", name=7, repetition=repetition
+        )
+        assert granted
+    assert age.target(elapsed_ms=4999) == 450
+    assert age.target(elapsed_ms=5000) == 10_000
+
+
+def test_a_name_is_that_of_its_client() -> None:
+    """Another who draws the same number ends no hold."""
+    age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
+    for client, start_ts in (("one", 500), ("two", 600)):
+        assert age.hold(start_ts, elapsed_ms=0, hold_ms=5000, client=client, name=7, repetition=1)
+    assert age.target(elapsed_ms=1000) == 450
+
+
+def test_holds_of_repeated_begins_take_one_place() -> None:
+    """A client whose link is bad has room for all that it may hold."""
+    age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)
+    for number in range(MAX_HOLDS_OF_ONE):
+        for repetition in range(2):
+            start_ts = 500 + 2 * number + repetition
+            granted = age.hold(
+                start_ts, elapsed_ms=0, hold_ms=5, client=0, name=number, repetition=repetition
+            )
+            assert granted
+    assert not age.hold(5, elapsed_ms=0, hold_ms=5, client=0)
+
+
 def test_the_transaction_that_keeps_the_watermark_back_is_named() -> None:
     """The oldest that has a hold, once all others of its age have none, for as long as it does."""
     age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)

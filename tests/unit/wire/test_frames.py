@@ -62,6 +62,7 @@ OUR_REQUESTS: list[tuple[Request, str]] = [
     (HandshakeRequest(PeerCapabilities(features=ALL_FEATURES)), "1a05 0a03 c83e0f"),
     (HandshakeRequest(None), "1a00"),
     (TimestampRequest(hold_ms=1000), "0a04 c83ee807"),
+    (TimestampRequest(1000, 5, 2), "0a0a c83ee807 d03e05 d83e02"),
     (InvalidateRequest(Timestamp(1000)), "ca3e03 08e807"),
 ]
 
