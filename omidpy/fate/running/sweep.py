@@ -4,13 +4,16 @@ A finished operation stays for a while, so that callers that wait for it learn h
 while with `auto_clean`, else until it is deleted, and not for ever.  One that is NEW and was never
 seeded was given up by its maker.
 
-Ages are wall time, because nothing else outlives every process.  A clock that is set forward makes
-outcomes go early, and never an operation that is live.
+Ages are wall time, because nothing else outlives every process.  A date that leaps ahead while an
+executor runs takes nothing with it: all that was there stays for as long again, by elapsed time.
+One that leapt while no executor ran makes outcomes go early, and never an operation that is live.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from omidpy.base.timing.clock import Clock
@@ -20,7 +23,12 @@ from omidpy.fate.operation import Operation, Status
 from omidpy.fate.store import FateStore
 from omidpy.life.base import Judge
 
+log = logging.getLogger(__name__)
+
 SWEEP_EVERY_S: Final = 60.0
+
+LEAP_S: Final = 10.0
+"""A date that runs ahead of elapsed time by more was set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +47,22 @@ class Keep:
         if min(self.auto_clean_s, self.finished_s, self.new_s) < 0:
             raise UsageError(f"{self}: use 0 seconds or more")
 
-    def is_over(self, operation: Operation, *, now_ms: int) -> bool:
-        """Say whether an operation's record may go."""
-        left_s = self.left_s(operation, now_ms=now_ms)
-        return left_s is not None and left_s < 0
+    def left_s(self, operation: Operation, *, now_ms: int, counted_s: float = inf) -> float | None:
+        """Return how much longer an operation's record stays at least; None: it is live.
 
-    def left_s(self, operation: Operation, *, now_ms: int) -> float | None:
-        """Return how much longer an operation's record stays at least; None: it is live."""
+        Args:
+            operation: The operation.
+            now_ms: The date.
+            counted_s: For how long the date has been one by which ages can be told.
+        """
         if operation.status is Status.NEW:
-            return self.new_s - (now_ms - operation.created_ms) / 1000
-        if operation.finished_ms is None:
+            since_ms, kept_s = operation.created_ms, self.new_s
+        elif operation.finished_ms is None:
             return None
-        kept_s = self.auto_clean_s if operation.auto_clean else self.finished_s
-        return kept_s - (now_ms - operation.finished_ms) / 1000
+        else:
+            since_ms = operation.finished_ms
+            kept_s = self.auto_clean_s if operation.auto_clean else self.finished_s
+        return kept_s - min((now_ms - since_ms) / 1000, counted_s)
 
 
 class Sweeper:
@@ -62,6 +73,9 @@ class Sweeper:
         self._judge = judge
         self._clock = clock
         self._keep = keep
+        self._read_s, self._read_ms = clock.monotonic_s(), clock.wall_ms()
+        self._leapt_s = -inf
+        """When the date was found to have leapt."""
         self._due_s = clock.monotonic_s()
         self._outcomes_due_s = self._due_s
         self._locks_due_s = self._due_s + SWEEP_EVERY_S
@@ -71,6 +85,7 @@ class Sweeper:
         now_s = self._clock.monotonic_s()
         if now_s >= self._due_s:
             self._due_s = now_s + SWEEP_EVERY_S
+            self._watch_date()
             self._tidy()
             if now_s >= self._outcomes_due_s:
                 self._remove_outcomes()
@@ -97,14 +112,32 @@ class Sweeper:
 
     def _remove_outcomes(self) -> int:
         """Remove outcomes that are old enough, and find out when to look again."""
-        now_ms = self._clock.wall_ms()
+        now_ms = self._watch_date()
+        counted_s = self._read_s - self._leapt_s
         count = 0
         # What ends from now on stays for so long at least.
         next_s = min(self._keep.auto_clean_s, self._keep.finished_s, self._keep.new_s)
         for operation in self._store.in_order():
-            if self._keep.is_over(operation, now_ms=now_ms):
+            left_s = self._keep.left_s(operation, now_ms=now_ms, counted_s=counted_s)
+            if left_s is None:
+                continue
+            if left_s < 0:
                 count += self._store.delete(operation)
-            elif (left_s := self._keep.left_s(operation, now_ms=now_ms)) is not None:
+            else:
                 next_s = min(next_s, left_s)
         self._outcomes_due_s = self._clock.monotonic_s() + next_s
         return count
+
+    def _watch_date(self) -> int:
+        """Return the date, and note whether it was set forward since the last look."""
+        now_s, now_ms = self._clock.monotonic_s(), self._clock.wall_ms()
+        ahead_s = (now_ms - self._read_ms) / 1000 - (now_s - self._read_s)
+        if ahead_s > LEAP_S:
+            log.warning(
+                "the date was set forward by %.0f s: outcomes of operations stay for as long again "
+                "as they would have",
+                ahead_s,
+            )
+            self._leapt_s = now_s
+        self._read_s, self._read_ms = now_s, now_ms
+        return now_ms

@@ -808,6 +808,51 @@ def test_outcomes_stay_for_a_while_and_then_go(bench: Bench) -> None:
         handle.seed()
 
 
+@pytest.mark.parametrize("looks_first", [False, True])
+def test_a_date_that_leaps_ahead_takes_no_outcome_with_it(
+    bench: Bench, caplog: pytest.LogCaptureFixture, *, looks_first: bool
+) -> None:
+    """Somebody may wait for it still, who has waited for a minute."""
+    keep = Keep(auto_clean_s=100, finished_s=1000, new_s=1000)
+    sweeper = bench.another(keep=keep)._executor._sweeper
+    clean = bench.run(One("a"), auto_clean=True)
+    kept = bench.run(One("b"))
+    new = bench.fate.create("TEST", One("c"))
+    bench.clock.step_wall(milliseconds=86_400_000)
+    if looks_first:  # as each minute; outcomes themselves are looked at later
+        sweeper.sweep_if_due()
+        bench.clock.advance(1)
+    sweeper.sweep()
+    assert "the date was set forward by 86400 s" in caplog.text
+    assert None not in [bench.fates.read(one.id) for one in (clean, kept, new)]
+    bench.clock.advance(98)
+    sweeper.sweep()
+    assert bench.fates.read(clean.id) is not None
+    late = bench.run(One("d"), auto_clean=True)
+    bench.clock.advance(3)
+    sweeper.sweep()
+    assert bench.fates.read(clean.id) is None
+    assert None not in [bench.fates.read(one.id) for one in (late, kept, new)]
+    bench.clock.advance(900)
+    sweeper.sweep()
+    assert [bench.fates.read(one.id) for one in (late, kept, new)] == [None] * 3
+
+
+def test_a_date_that_is_corrected_by_seconds_or_back_has_not_leapt(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is so all the time, and what is over would stay for ever."""
+    sweeper = bench.another(keep=Keep(finished_s=100))._executor._sweeper
+    kept = bench.run(One("b"))
+    for milliseconds in (9_000, 9_000, -86_400_000, 9_000):
+        bench.clock.step_wall(milliseconds=milliseconds)
+        sweeper.sweep()
+    bench.clock.advance(86_400 + 101)
+    sweeper.sweep()
+    assert bench.fates.read(kept.id) is None
+    assert "set forward" not in caplog.text
+
+
 def test_what_is_live_cannot_be_deleted(bench: Bench) -> None:
     """That is an administrator's business, who knows what is left behind."""
     handle = bench.fate.submit("TEST", One("a"))
