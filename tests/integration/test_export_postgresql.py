@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -224,6 +228,58 @@ def test_a_server_that_goes_away_blames_no_entry(postgresql: Postgresql, place: 
     postgresql.start()
     place.deliver(batch((b"k", 4, 400, 0)))
     assert place.newest()[b"k"] == (4, (400, 0))
+
+
+def test_a_server_that_stands_still_is_let_go(postgresql: Postgresql) -> None:
+    """Its kernel answers for it, and the thread that waited had its bucket for as long."""
+    sink = PostgresqlSink(postgresql.url, append=True, timeout_s=1.0)
+    sink.open()
+    sink.export(OLDER)
+    with postgresql.connect() as connection:
+        found = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND client_port > 0"
+        )
+        (still,) = [pid for (pid,) in found]
+    os.kill(still, signal.SIGSTOP)
+    try:
+        since_s = time.monotonic()
+        with pytest.raises(Retry, match="no answer within 1 s, so the connection was cut"):
+            sink.export(NEWER)
+        assert time.monotonic() - since_s < 30
+    finally:
+        os.kill(still, signal.SIGCONT)
+    sink.export(NEWER)
+    sink.close()
+    with postgresql.connect() as connection:
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (5,)
+
+
+def test_a_table_that_somebody_keeps_locked_blames_no_entry(postgresql: Postgresql) -> None:
+    """The batch comes again; what the server still waits for is the same, and counts once."""
+    sink = PostgresqlSink(postgresql.url, timeout_s=1.0)
+    sink.open()
+    with postgresql.connect() as connection, connection.transaction():
+        connection.execute("LOCK TABLE entries")
+        with pytest.raises(Retry, match="no answer within 1 s"):
+            sink.export(NEWER)
+        with pytest.raises(ExportError, match="no answer within 1 s"):
+            PostgresqlSink(postgresql.url, timeout_s=1.0).open()
+    sink.export(NEWER)
+    sink.close()
+
+
+def test_the_kernel_looks_whether_the_server_is_there(postgresql: Postgresql) -> None:
+    """One whose machine is gone was waited for up to two hours.  What an address says is used."""
+    for more, expected in (("", 10), ("?keepalives_idle=77&connect_timeout=5", 77)):
+        sink: Any = PostgresqlSink(postgresql.url + more)
+        sink.open()
+        (connection,) = sink._pool._idle
+        with socket.socket(fileno=os.dup(connection.fileno())) as sock:
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
+            found = [sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names]
+        assert found == [expected, 5, 3, 25_000]
+        sink.close()
 
 
 # -- bad input -------------------------------------------------------------------------------------

@@ -12,6 +12,9 @@ transaction, and durable once that has committed, also where the server is set t
 It keeps a mark as well, in the table `omidpy_marks` of the same schema (`sql_marks.py`): rows that
 a reader has taken out of the table do not come again.  A session that sleeps in a transaction, and
 so keeps the row of its mark locked, is ended by the server after a while, unless that has been set.
+
+A server whose machine is gone is let go after 25 seconds, and one that stands still, or whose table
+somebody keeps locked, after a batch's time: the batch comes again, and its bucket can be given up.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, ExportError
+from omidpy.oracle.network import LIVENESS_OPTIONS
 from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
+from omidpy.recipes.export_queue.sinks.sql.deadline import Deadline
 from omidpy.recipes.export_queue.sinks.sql.marks import Marks
 from omidpy.recipes.export_queue.sinks.sql.pool import Pool
 from omidpy.recipes.export_queue.sinks.sql.statements import (
@@ -45,6 +50,16 @@ VALUES: Final = ("jsonb", "json", "text", BYTES)
 """What the column `value` may be."""
 
 CONNECT_S: Final = 10
+
+TIMEOUT_S: Final = 60.0
+
+LIVENESS: Final = {
+    "keepalives_idle": LIVENESS_OPTIONS["TCP_KEEPIDLE"],
+    "keepalives_interval": LIVENESS_OPTIONS["TCP_KEEPINTVL"],
+    "keepalives_count": LIVENESS_OPTIONS["TCP_KEEPCNT"],
+    "tcp_user_timeout": LIVENESS_OPTIONS["TCP_USER_TIMEOUT"],
+}
+"""What libpq calls them; without them a machine that is gone is waited for up to two hours."""
 
 OF_MARKS: Final = {"share": "text", "fence": "bigint", "mark": "text"}
 NEEDED: Final = {"key": BYTES, "commit_ts": "bigint", "ordinal": BYTES, "start_ts": "bigint"}
@@ -74,7 +89,13 @@ class PostgresqlSink(ExactExporter):
     """
 
     def __init__(
-        self, server: str, table: str = "entries", *, value: str = "jsonb", append: bool = False
+        self,
+        server: str,
+        table: str = "entries",
+        *,
+        value: str = "jsonb",
+        append: bool = False,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Write to a table, which is made if it is not there.
 
@@ -86,6 +107,7 @@ class PostgresqlSink(ExactExporter):
                 `bytea`.  An entry whose value is None leaves NULL, and its `seq`.
             append: Every entry has a row, exactly once, and none is replaced.  Such a table is for
                 the queues of one store.
+            timeout_s: How long a batch may take; then it comes again, by another connection.
 
         Raises:
             UsageError: the name is none that may go into a statement.
@@ -101,8 +123,9 @@ class PostgresqlSink(ExactExporter):
             said = str(error).strip()
             raise ConfigError(f"{said:.200}; write postgresql://user@host/database") from error
         self._server = self._driver.conninfo.make_conninfo(
-            server, connect_timeout=found.get("connect_timeout", CONNECT_S)
+            server, **{"connect_timeout": CONNECT_S, **LIVENESS, **found}
         )
+        self._timeout_s = timeout_s
         self._name = f"{found.get('host', 'PostgreSQL')}: table {self._table}"
         self._appends = append
         self._make = made_of(
@@ -123,7 +146,7 @@ class PostgresqlSink(ExactExporter):
         """
         self._pool = self._new_pool()
         try:
-            self._value = self._pool.use(self._prepare)
+            self._value = self._pool.use(lambda made: self._in_time(made, self._prepare))
         except self._driver.OperationalError as error:
             raise ExportError(f"{self._name}: {error}") from error
         except self._driver.Error as error:
@@ -174,7 +197,7 @@ class PostgresqlSink(ExactExporter):
                 return work(cursor)
 
         try:
-            return self._pool.use(within)
+            return self._pool.use(lambda made: self._in_time(made, within))
         except (driver.DataError, driver.IntegrityError):
             raise  # of what is in an entry: one that is alone with it is poison
         except (
@@ -190,10 +213,30 @@ class PostgresqlSink(ExactExporter):
         return Pool(self._connect, lambda connection: connection.close())
 
     def _connect(self) -> Any:
-        connection = self._driver.connect(self._server, autocommit=True)
+        made = self._driver.connect(self._server, autocommit=True)
+        self._in_time(made, self._set_up)
+        return made
+
+    def _set_up(self, connection: Any) -> None:
         connection.execute(_DURABLE)
         connection.execute(_AWAKE)
-        return connection
+
+    def _in_time(self, connection: Any, work: Callable[[Any], T]) -> T:
+        """Return what `work` returns, or cut the connection."""
+        try:
+            deadline = Deadline(connection.fileno(), self._timeout_s)
+        except OSError as error:
+            raise self._driver.OperationalError(str(error)) from error
+        with deadline:
+            try:
+                return work(connection)
+            except self._driver.Error as error:
+                if not deadline.has_passed:
+                    raise
+                # What it was doing is unknown: it may have committed.
+                raise self._driver.OperationalError(
+                    f"no answer within {self._timeout_s:g} s, so the connection was cut"
+                ) from error
 
     def _prepare(self, connection: Any) -> str:
         """Return what the column `value` is."""
