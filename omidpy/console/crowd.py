@@ -4,16 +4,22 @@ A connection at which nothing is asked has few places: who comes later takes tha
 has been silent for longest, at the address that has the most of them.  One that is asked has a time
 for that, answer included, and an address has so many of these.  So no host keeps the others out by
 connections at which it says nothing, reads nothing, or never comes to an end.
+
+With TLS that begins before the handshake, which a host may never end either: until then a
+connection has one of the few places, and `HANDSHAKE_S`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from collections import Counter
 from collections.abc import Callable, Hashable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import get_remote_addr
 
 from omidpy.wire.tls import name_in
 
@@ -23,6 +29,14 @@ MAX_SILENT_COUNT: Final = 32
 MAX_AT_WORK_OF_ONE: Final = 40
 LIFE_S: Final = 60.0
 """How long a request may take, from the beginning of the wait for it until its answer has left."""
+HANDSHAKE_S: Final = 10.0
+
+
+class Present(Protocol):
+    """A connection that has a place."""
+
+    transport: asyncio.Transport
+    client: tuple[str, int] | None
 
 
 class Crowd:
@@ -33,19 +47,19 @@ class Crowd:
         from tso.serving.admission import Places  # noqa: PLC0415 - application
         from tso.serving.conversation import share_of_address  # noqa: PLC0415 - the same
 
-        self._silent: Places[Guarded] = Places.of_silent(MAX_SILENT_COUNT)
+        self._silent: Places[Present] = Places.of_silent(MAX_SILENT_COUNT)
         self._share_of: Callable[[str], Hashable] = share_of_address
-        self._at_work: dict[Guarded, Hashable] = {}
+        self._at_work: dict[Present, Hashable] = {}
         self._counts: Counter[Hashable] = Counter()
 
-    def falls_silent(self, one: Guarded) -> None:
+    def falls_silent(self, one: Present) -> None:
         """Note that nothing is asked at a connection; another one may have to go for it."""
         self.leave(one)
         dropped = self._silent.come(one, self._share(one))
         if dropped is not None:
             dropped.transport.abort()
 
-    def asks(self, one: Guarded) -> None:
+    def asks(self, one: Present) -> None:
         """Note that a connection is asked; it goes if its address has too many of these."""
         if one in self._at_work:
             return
@@ -57,7 +71,7 @@ class Crowd:
         self._at_work[one] = share
         self._counts[share] += 1
 
-    def leave(self, one: Guarded) -> None:
+    def leave(self, one: Present) -> None:
         """Forget a connection, if it is known."""
         self._silent.leave(one)
         if one in self._at_work:
@@ -66,7 +80,7 @@ class Crowd:
             if not self._counts[share]:
                 del self._counts[share]
 
-    def _share(self, one: Guarded) -> Hashable:
+    def _share(self, one: Present) -> Hashable:
         return self._share_of("?" if one.client is None else one.client[0])
 
 
@@ -114,3 +128,70 @@ class Guarded(H11Protocol):
         is_asked = self.cycle is not None and not self.cycle.response_complete
         if is_asked and not self.transport.is_closing():
             self._crowd.asks(self)
+
+
+class Shaking(asyncio.Protocol):
+    """A connection that shakes hands with TLS, and is a `Guarded` one from then on.
+
+    The event loop would do the handshake by itself, for as many as come, and tell nobody of them.
+    """
+
+    def __init__(self, crowd: Crowd, context: ssl.SSLContext, **options: Any) -> None:
+        """Begin before there is a connection; `options` are uvicorn's."""
+        self.transport: asyncio.Transport
+        self.client: tuple[str, int] | None = None
+        self._crowd = crowd
+        self._context = context
+        self._options = options
+        self._connections: set[Any] = options["server_state"].connections
+        self._said: list[bytes] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Take a place among those that say nothing."""
+        self.transport = transport
+        self.client = get_remote_addr(transport)
+        transport.pause_reading()  # whom the first bytes go to is not set yet
+        self._connections.add(self)
+        self._crowd.falls_silent(self)
+        self._task = asyncio.get_running_loop().create_task(self._shake())
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what came right behind the handshake."""
+        self._said.append(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place back."""
+        del exc
+        self._leave()
+        if self._task is not None:
+            self._task.cancel()
+
+    def shutdown(self) -> None:
+        """End, as uvicorn asks for where the console does."""
+        self.transport.abort()
+
+    async def _shake(self) -> None:
+        sealed: asyncio.Transport | None = None
+        # Who speaks no TLS, or goes away, is told by the loop or by nobody.
+        with contextlib.suppress(OSError):
+            sealed = await asyncio.get_running_loop().start_tls(
+                self.transport,
+                self,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_S,
+            )
+        self._leave()
+        if sealed is None or sealed.is_closing():
+            self.transport.abort()
+            return
+        guarded = Guarded(self._crowd, **self._options)
+        sealed.set_protocol(guarded)
+        guarded.connection_made(sealed)
+        for data in self._said:
+            guarded.data_received(data)
+
+    def _leave(self) -> None:
+        self._connections.discard(self)
+        self._crowd.leave(self)

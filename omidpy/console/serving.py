@@ -15,7 +15,7 @@ import uvicorn
 
 from omidpy.base.telemetry.events import TEXT, log_event
 from omidpy.console.app import Console
-from omidpy.console.crowd import MAX_CONNECTIONS, Crowd, Guarded
+from omidpy.console.crowd import MAX_CONNECTIONS, Crowd, Guarded, Shaking
 from omidpy.console.deeds import Journal
 from omidpy.console.settings import Settings
 from omidpy.console.sources import Sources
@@ -71,14 +71,16 @@ def serve(settings: Settings, sources: Sources, *, log_format: str = TEXT) -> No
 
 def server_of(console: Console, context: ssl.SSLContext | None) -> uvicorn.Server:
     """Return what answers for a console, with TLS if there is a context."""
-    options: dict[str, Any] = {}
-    http: Any = partial(Guarded, Crowd())
+    crowd = Crowd()
+    http: Any = partial(Guarded, crowd)
     if context is not None:
-        options["ssl_context_factory"] = lambda *_: context
+        http = partial(Shaking, crowd, context)
     return uvicorn.Server(
         uvicorn.Config(
             console.app(),
             http=http,
+            # The loop of uvloop hands out the first bytes of a connection that was paused before.
+            loop="asyncio" if context is not None else "auto",
             ws="none",
             lifespan="off",
             log_config=None,
@@ -88,7 +90,6 @@ def server_of(console: Console, context: ssl.SSLContext | None) -> uvicorn.Serve
             limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             timeout_graceful_shutdown=SHUTDOWN_S,
-            **options,
         )
     )
 

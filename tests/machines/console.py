@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -210,15 +211,15 @@ def add_operations(store: Store, *, now: int) -> dict[str, str]:
 
 
 @contextmanager
-def running(console: Console) -> Iterator[str]:
+def running(console: Console, context: ssl.SSLContext | None = None) -> Iterator[str]:
     """Serve a console on a free port of this machine, in a thread; give its address."""
     settings = Settings(Addresses("memory:"), "127.0.0.1", 0)
     listening = serving.bound(settings)
-    server = serving.server_of(console, None)
+    server = serving.server_of(console, context)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"{'http' if context is None else 'https'}://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(30)
