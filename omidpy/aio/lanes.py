@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, supp
 from contextvars import copy_context
 from itertools import islice
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from omidpy.base.reach import reached
 from omidpy.errors import OmidError, UsageError
@@ -23,6 +23,9 @@ from omidpy.errors import OmidError, UsageError
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
+
+STOPPED: Final = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
+"""What a task is ended with from outside: a cancellation, or what a signal's handler raises."""
 
 
 class Threads:
@@ -80,7 +83,7 @@ class Lane:
         async with self._turn:
             try:
                 return await self._threads.run(function)
-            except asyncio.CancelledError:
+            except STOPPED:
                 spoil()
                 raise
 
@@ -104,7 +107,7 @@ class Lane:
         async with self._turn:
             try:
                 await self._threads.run(enter)
-            except asyncio.CancelledError:
+            except STOPPED:
                 # The thread could not be stopped, and the block that would have ended what was
                 # begun there never runs.
                 if is_entered:
@@ -149,7 +152,7 @@ async def opened_by(run: Run, open_one: Callable[[], R], close: Callable[[R], ob
     opened: list[R] = []
     try:
         await run(lambda: opened.append(open_one()))
-    except asyncio.CancelledError:
+    except STOPPED:
         for one in opened:
             with suppress(OmidError):  # the canceller wants no more of it
                 await outlast(asyncio.ensure_future(run(close, one)))
@@ -158,19 +161,24 @@ async def opened_by(run: Run, open_one: Callable[[], R], close: Callable[[R], ob
 
 
 async def outlast(future: asyncio.Future[R]) -> R:
-    """Return a result; leave only once it is there, however often this is cancelled meanwhile."""
-    cancelled: asyncio.CancelledError | None = None
+    """Return a result; leave only once it is there, however often this is cancelled meanwhile.
+
+    An interrupt that comes while the task has its step, and not while the loop waits, is raised
+    here: it waits as well, or two threads would have the transaction.
+    """
+    stopped: BaseException | None = None
     while not future.done():
         try:
             await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is None:
+        except STOPPED as error:
+            if stopped is None or isinstance(stopped, asyncio.CancelledError):
+                stopped = error  # to be cancelled says less than an interrupt
+    if stopped is None:
         return future.result()
     if not future.cancelled():
         # What it raised shows in the transaction's state; the canceller wants no more of it.
         future.exception()
-    raise cancelled
+    raise stopped
 
 
 # -- from a blocking method to its twin ------------------------------------------------------------

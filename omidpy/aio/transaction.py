@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from omidpy.aio.lanes import Lane, Threads, awaited, cancelled_text, iterated, written
+from omidpy.aio.lanes import STOPPED, Lane, Threads, awaited, cancelled_text, iterated, written
 from omidpy.base.callers.runners import Runner
 from omidpy.base.reach import reached
 from omidpy.base.remembered import remembered
@@ -87,7 +87,7 @@ class Batch:
             # Where it was handed over all the same, and its owner believes that it was not, that is
             # noted before any other call has its turn, such as a commit by another task.
             await self.lane.write(leave, forget)
-        except asyncio.CancelledError:
+        except STOPPED:
             await self.lane.finish(forget)
             raise
 

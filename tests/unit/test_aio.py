@@ -536,6 +536,50 @@ def test_a_cancelled_call_is_waited_for_and_its_block_rolled_back() -> None:
     asyncio.run(_with_manager(main, client))
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_call_whose_wait_is_interrupted_is_waited_for_too(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseException], *, is_cancelled: bool
+) -> None:
+    """By a second interrupt, when the task has its step: the thread had the transaction as well."""
+    client, gate = gated("get.before")
+    wait, errors = asyncio.wait, [kind()]
+
+    async def interrupted(futures: list[asyncio.Future[Any]]) -> object:
+        if errors:
+            await asyncio.sleep(0)
+            raise errors.pop()
+        return await wait(futures)
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        monkeypatch.setattr(asyncio, "wait", interrupted)
+
+        async def write() -> BaseException | None:
+            try:
+                await tx.table(TABLE).counter_inc(b"a", b"cf:q")
+            except (KeyboardInterrupt, SystemExit) as error:
+                return error
+            return None
+
+        task = asyncio.create_task(write())
+        await gate.wait_reached()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not errors
+        assert not task.done(), "its thread is still in the store"
+        if is_cancelled:
+            task.cancel()
+            await asyncio.sleep(0)
+        gate.opened.set()
+        assert isinstance(await task, kind), "who is interrupted is not told of less"
+        with pytest.raises(TransactionAborted, match=r"counter_inc\(\) was cancelled"):
+            await tx.commit()
+        assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))
+
+
 def test_a_cancelled_commit_tells_by_its_status_what_became_of_it() -> None:
     """The thread went on and committed."""
     client, gate = gated("write.before")
