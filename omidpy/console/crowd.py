@@ -38,6 +38,8 @@ class Present(Protocol):
     transport: asyncio.Transport
     client: tuple[str, int] | None
 
+    def __hash__(self) -> int: ...
+
 
 class Crowd:
     """The connections of one console, each in the loop that serves it."""
