@@ -23,6 +23,8 @@ NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 """How Hive and Spark name the folder of a missing value."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+BATCH: Final = "-b"
+"""Between a query and the number of its batch, in the id of the batch's job."""
 _STREAM: Final = re.compile(rf"{PLANS}streams/[A-Za-z0-9_-]+\.json")
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9]+)://([^/]*)(?:/(.*))?", re.DOTALL)
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"

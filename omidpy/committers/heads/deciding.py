@@ -36,6 +36,7 @@ from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.objects.answers import Gone, Occupied
 from omidpy.committers.objects.store import ListedObject, ObjectStore
 from omidpy.committers.places import (
+    BATCH,
     SUMMARIES,
     Folder,
     folder_of,
@@ -236,6 +237,12 @@ def lost_already(store: ObjectStore, plan: Plan, head: Head) -> Foreign | None:
 
 def _lost(store: ObjectStore, plan: Plan, head: Head) -> Foreign | None:
     """Say why a run cannot be the first, as it has to be, behind a head."""
+    if plan.is_batch and (newest := _newest_batch(plan, head)) is not None:
+        return Foreign(
+            f"batch {newest} of the stream of job {plan.job_id} was published at "
+            f"{plan.folder.url} by another run of its query meanwhile; the query goes on from its "
+            "checkpoint if you start it again, and no other one must have a copy of that"
+        )
     if plan.is_sole and head.commits_after(plan.epoch):
         return Foreign(
             f"another job was committed to {plan.folder.url} since this one began, whose "
@@ -249,6 +256,15 @@ def _lost(store: ObjectStore, plan: Plan, head: Head) -> Foreign | None:
                 "was written by another job since this one began, whose conflict mode is `fail`"
             )
     return None
+
+
+def _newest_batch(plan: Plan, head: Head) -> int | None:
+    """Return the newest batch that a head knows of a stream, if it is the plan's own or later."""
+    stream, _, number = plan.job_id.rpartition(BATCH)
+    others = [one.job.rpartition(BATCH) for one in head.entries if one.outcome == "committed"]
+    same = [int(at) for query, _, at in others if query == stream and at.isdecimal()]
+    newest = max(same, default=-1)
+    return newest if number.isdecimal() and newest >= int(number) else None
 
 
 def _listed_anew(store: ObjectStore, plan: Plan, seen: Seen) -> Plan | None:

@@ -96,8 +96,13 @@ class Plan:
 
     @property
     def must_be_first(self) -> bool:
-        """Whether another job's commit may refuse it: mode `fail`."""
-        return self.is_sole or self.is_sole_in_partitions
+        """Whether another job's commit may refuse it: mode `fail`, and batches of streams."""
+        return self.is_sole or self.is_sole_in_partitions or self.is_batch
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is a batch of a stream, which is published once, and before later ones."""
+        return self.success_path != SUCCESS
 
     @property
     def magic_address(self) -> str:

@@ -12,6 +12,9 @@ another run has published, when this run has published the batch before, or has 
 earlier one: both go on from copies of one checkpoint, and each would pass over what the other has
 published under a number that is not of the same rows.
 
+A driver that stands still behind this look, while another run publishes its batch, is refused where
+it is decided about its job (`heads/deciding.py`): the destination's head knows the newest batches.
+
 Lacks a digest of the rows: what a repetition reads may have changed for good reasons.
 """
 
@@ -21,7 +24,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from omidpy.committers.objects.answers import Gone
-from omidpy.committers.places import PLANS
+from omidpy.committers.places import BATCH, PLANS
 from omidpy.committers.publishing import success
 from omidpy.committers.s3 import S3Committer
 from omidpy.errors import CommitterError
@@ -52,7 +55,7 @@ class StreamBatch:
             run: Which start of the query it is; empty where that is not known.
         """
         self._made = made
-        self._query, _, number = job_id.rpartition("-b")
+        self._query, _, number = job_id.rpartition(BATCH)
         self._number = int(number)
         self._run = run if " " not in run else ""  # else somebody has named a group of jobs
         # Of its own, so that no other job's manifest hides that a batch was published.
@@ -103,7 +106,7 @@ class StreamBatch:
 
     def _newest(self) -> Newest:
         document = self._read(self._made.folder.key(self._made.success_path))
-        query, _, number = str(document.get("jobId", "")).rpartition("-b")
+        query, _, number = str(document.get("jobId", "")).rpartition(BATCH)
         if query != self._query or not number.isdecimal():
             return Newest()
         said = document.get("omidpy")

@@ -27,10 +27,10 @@ def store(moto_bucket: str) -> ObjectStore:
     return ObjectStore()
 
 
-def publish(number: int, data: bytes, run: str, **files: bytes) -> None:
+def publish(number: int, data: bytes, run: str, *, inline_bytes: int = 0, **files: bytes) -> None:
     """Let a run of the query publish a batch, and take it back where that fails, as Spark does."""
     settings: Any = _settings(
-        {"path": OUT.url, "inlineBytes": "0"}, StructType([]), overwrite=False
+        {"path": OUT.url, "inlineBytes": f"{inline_bytes}"}, StructType([]), overwrite=False
     )
     job_id = f"{QUERY}-b{number:010}"
     made = settings.committer(job_id=job_id)
@@ -76,6 +76,31 @@ def test_a_checkpoint_that_was_put_back_is_refused(store: ObjectStore) -> None:
     with pytest.raises(CommitterError, match="was put back"):
         publish(1, b"", THEIRS, other=b"1")
     assert contents(store) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("later", [0, 1, 2])
+def test_a_driver_that_stood_still_publishes_no_batch_again(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    """It has read that its batch is not published, and another run publishes it, and goes on.
+
+    That run aborts its uploads; small files are none, and come from the driver itself.
+    """
+    publish(0, b"0", OURS)
+    commit_job = S3Committer.commit_job
+
+    def stand_still(made: S3Committer, messages: Any) -> Any:
+        monkeypatch.setattr(S3Committer, "commit_job", commit_job)
+        for number in range(1, 2 + later):
+            publish(number, b"%d" % number, THEIRS)
+        return commit_job(made, messages)
+
+    monkeypatch.setattr(S3Committer, "commit_job", stand_still)
+    with pytest.raises(CommitterError, match=f"batch {1 + later} of the stream .* meanwhile"):
+        publish(1, b"", OURS, inline_bytes=1000, other=b"1")
+    assert contents(store) == [b"%d" % number for number in range(2 + later)]
+    publish(2 + later, b"last", THEIRS)
+    assert contents(store)[-1] == b"last"
 
 
 def test_of_two_copies_of_a_checkpoint_each_is_told_where_they_meet(store: ObjectStore) -> None:
