@@ -52,7 +52,7 @@ def holds_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def horizon_is_not_read(patch: pytest.MonkeyPatch) -> None:
     """Answer a reader whose versions may be gone (I10)."""
-    patch.setattr(Snapshot, "check_horizon", lambda *_: None)
+    patch.setattr(Snapshot, "check_horizon", lambda *_, **__: None)
 
 
 def past_includes_its_moment(patch: pytest.MonkeyPatch) -> None:

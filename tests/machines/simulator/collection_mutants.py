@@ -52,7 +52,9 @@ def acts_on_its_own(self: Collection, low_watermark: Timestamp) -> Timestamp:
     return self.target(low_watermark)
 
 
-def never_looks(self: snapshot.Snapshot, table: str | None = None) -> None:
+def never_looks(
+    self: snapshot.Snapshot, table: str | None = None, *, sees_nothing: bool = False
+) -> None:
     """Give out whatever was read."""
 
 
