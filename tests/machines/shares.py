@@ -8,7 +8,7 @@ _SHARING = "tests/integration/"
 """The files of a folder below it use one set of servers, which each worker would start anew."""
 
 
-class FoldersAndFiles(LoadFileScheduling):
+class FoldersAndFiles(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
     """Hands out files, and such folders whole."""
 
     def _split_scope(self, nodeid: str) -> str:
