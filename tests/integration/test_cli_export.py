@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
+from prometheus_client import generate_latest
 
 import omidpy
 from omidpy.cli import main
@@ -145,6 +146,14 @@ def test_mistakes_are_named(cli: Cli, words: tuple[str, ...], message: str) -> N
     code, _, err = cli(*words)
     assert code == 2
     assert message in err
+
+
+def test_what_is_shown_to_prometheus_ends_with_the_command(cli: Cli) -> None:
+    """A second one in the process has the names for itself, and none reads a store that is shut."""
+    cli("create", "q")
+    for _ in range(2):
+        assert "is no HOST:PORT" in cli("run", "q", "--to", "jsonl:x", "--metrics", "9")[2]
+    assert b"omidpy_export" not in generate_latest()
 
 
 @pytest.mark.parametrize("name", ["no_topic", "no_column", "old_fence"])

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client import generate_latest
 
 from omidpy.admin.table_steps import Make, Renewal
 from omidpy.base.timing.clock import SystemClock
@@ -377,6 +378,13 @@ def test_arguments_that_make_no_sense_are_refused(
     code, out, err = cli(*words)
     assert (code, out) == (2, "")
     assert complaint in err
+
+
+def test_what_is_shown_to_prometheus_ends_with_the_command(cli: Cli) -> None:
+    """A second one in the process has the names for itself, and none reads a store that is shut."""
+    for _ in range(2):
+        assert "is no HOST:PORT" in cli("run", "--metrics", "9")[2]
+    assert b"omidpy_fate" not in generate_latest()
 
 
 def test_what_does_not_parse_is_shown_and_not_touched(

@@ -158,9 +158,11 @@ def run(
             stack.enter_context(made)
         executor = Fate(made, fates, pools, lease_s=lease_s, poll_s=poll_s)
         if metrics is not None:
-            from omidpy.prometheus import register_fate  # noqa: PLC0415 - only where asked for
+            from prometheus_client import REGISTRY  # noqa: PLC0415 - only where asked for
 
-            register_fate(fates)
+            from omidpy.prometheus import register_fate  # noqa: PLC0415 - the same
+
+            stack.callback(REGISTRY.unregister, register_fate(fates))
             serve_metrics(metrics)
         stopped = stack.enter_context(told_to_stop())
         executor.start()

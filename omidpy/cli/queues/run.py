@@ -132,9 +132,11 @@ def run(
             lease_s=seconds_in(lease, name="--lease"),
         )
         if metrics is not None:
-            from omidpy.prometheus import register_export  # noqa: PLC0415 - only where asked for
+            from prometheus_client import REGISTRY  # noqa: PLC0415 - only where asked for
 
-            register_export(opened, runner)
+            from omidpy.prometheus import register_export  # noqa: PLC0415 - the same
+
+            stack.callback(REGISTRY.unregister, register_export(opened, runner))
             serve_metrics(metrics)
         stopped = stack.enter_context(told_to_stop())
         # The signal handler sets an event, and this thread is the one that runs.
