@@ -86,6 +86,7 @@ def served(hbase: HBase) -> Iterator[TransactionManager]:
         yield from closing(tm)
 
 
+@pytest.mark.nightly
 class TestClientOfThrift1(ClientSuite):
     """A client that reaches the old gateway alone; oracle and tables are elsewhere."""
 

@@ -79,7 +79,7 @@ class Place:
     """Whether no stopped process keeps others from writing."""
 
 
-@pytest.fixture(params=["sqlite", "hbase", "zookeeper"])
+@pytest.fixture(params=["sqlite", pytest.param("hbase", marks=pytest.mark.nightly), "zookeeper"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Return an empty store of operations."""
     if request.param == "sqlite":

@@ -20,7 +20,7 @@ from tests.machines.java_client import JavaManager
 from tests.machines.java_world import shared_store
 from tests.machines.processes import tso_server
 
-pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase]
+pytestmark = [pytest.mark.integration, pytest.mark.java, pytest.mark.hbase, pytest.mark.nightly]
 
 ROAD_BY_DAY = Road.THRIFT2
 

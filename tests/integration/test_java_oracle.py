@@ -33,6 +33,7 @@ def store(hbase: HBase) -> Iterator[Store]:
         yield store
 
 
+@pytest.mark.nightly
 def test_one_cell_id_kills_omid_s_oracle(hbase: HBase, store: Store, tmp_path: Path) -> None:
     """Any client can send it; to ours it is an ordinary cell."""
     with JavaOracle(hbase.zookeeper, tmp_path) as oracle:

@@ -95,6 +95,7 @@ def test_after_timestamps_in_memory_ours_goes_on_only_above_all_that_was_left(
         goes_on(server, driver, newest)
 
 
+@pytest.mark.nightly
 def test_after_timestamps_in_zookeeper_ours_goes_on_above_their_ceiling(
     hbase: HBase, url: str, driver: JavaDriver, tmp_path: Path
 ) -> None:

@@ -606,6 +606,7 @@ KINDS: Final = {"new_order", "payment", "delivery"}
 LONGEST_S: Final = 60.0
 
 
+@pytest.mark.nightly
 def test_the_conditions_hold_after_a_mixed_run(phoenix: Phoenix, tm: TransactionManager) -> None:
     """Each warehouse is served by all clerks, so that they conflict."""
     size = tables.Size()

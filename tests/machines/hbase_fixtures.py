@@ -75,7 +75,7 @@ def hbase(request: pytest.FixtureRequest, _hbase: HBase) -> HBase:
     return _hbase
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _hbase_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHBase]:
     running = HBase.start(
         tmp_path_factory.mktemp("hbase-cluster"),

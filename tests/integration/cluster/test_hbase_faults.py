@@ -39,7 +39,7 @@ def load(hbase_cluster: RunningHBase) -> Iterator[Load]:
 @pytest.mark.parametrize(
     "name",
     [
-        "rs1",
+        pytest.param("rs1", marks=pytest.mark.nightly),
         pytest.param("rs2", marks=pytest.mark.nightly),
         pytest.param("master", marks=pytest.mark.nightly),
     ],
