@@ -268,13 +268,15 @@ class RunningHBase(HBase):
         port = self._ports.port
         region_servers = region_servers if mode is Mode.CLUSTER else 1
         site = settings.site(directory, mode, port, region_servers=region_servers, more=more)
+        # The older one's jars lack the class.
+        core = {**(settings.QUIET_FILES if quick and release == NEWEST else {}), **more_core}
         gateways = [f"thrift2-{number}" for number in range(1, gateway_count + 1)]
         super().__init__(
             directory,
             mode=mode,
             gateways=[f"127.0.0.1:{port(name)}" for name in gateways],
             zookeeper=f"127.0.0.1:{port('zookeeper')}",
-            conf_dir=settings.write_configuration(directory, site, more_core),
+            conf_dir=settings.write_configuration(directory, site, core),
             jars=found,
             more_jars=more_jars,
         )
