@@ -30,7 +30,7 @@ from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.simulator import __main__ as simulator
 from tests.machines.simulator import before as loading
 from tests.machines.simulator import rolling
-from tests.machines.simulator.all_mutants import BY_NIGHT
+from tests.machines.simulator.all_mutants import BY_DAY
 from tests.machines.simulator.before import WITHOUT, Absent, Before
 from tests.machines.simulator.border import Border
 from tests.machines.simulator.plan import ROLLING, USUAL, drawn_plan
@@ -171,7 +171,7 @@ def test_a_seed_gives_the_same_hash_in_another_process() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.nightly if name in BY_NIGHT else ())
+        pytest.param(name, marks=() if name in BY_DAY else pytest.mark.nightly)
         for name in ROLLING_MUTANTS
     ],
 )
