@@ -41,6 +41,8 @@ class Protocol(NamedTuple):
     fewest: int
     """States; fewer would say that the world has become too small to mean anything."""
     settings: frozenset[Setting] = EVERYWHERE
+    at_night: frozenset[Setting] = frozenset()
+    """In which of them it is searched by night alone."""
 
 
 PROTOCOLS: Final = {
@@ -48,18 +50,18 @@ PROTOCOLS: Final = {
     "one passes go on from claims": Protocol(replace(ONE, is_incremental=True), 1_000),
     "one table not ours": Protocol(FOREIGN, 150),
     "one table not ours, and a reader": Protocol(replace(FOREIGN, has_reader=True), 3_000),
-    "a reader": Protocol(READ, 20_000),
+    "a reader": Protocol(READ, 20_000, at_night=frozenset({REGULAR, ZOMBIE})),
     "an oracle loses its state": Protocol(replace(ONE, loses_state=True), 1_000),
     "a table goes back": Protocol(RESTORED, 4_000),
     "a table goes back at any time": Protocol(replace(RESTORED, is_bold=True), 4_000),
     "a table goes back below a window": Protocol(
         replace(RESTORED, is_incremental=True, is_bold=True), 4_000
     ),
-    "two transactions": Protocol(PAIR, 50_000, DECIDED_BY_ORACLES),
+    "two transactions": Protocol(PAIR, 50_000, DECIDED_BY_ORACLES, DECIDED_BY_ORACLES),
     "two transactions, passes go on from claims": Protocol(
         replace(PAIR, is_incremental=True), 30_000, frozenset({REGULAR})
     ),
-    "old versions go": Protocol(COLLECTED, 15_000),
+    "old versions go": Protocol(COLLECTED, 15_000, at_night=DECIDED_BY_ORACLES),
 }
 
 AT_NIGHT: Final = {
@@ -91,6 +93,8 @@ class Mistake(NamedTuple):
     world: World
     breaks: frozenset[Setting]
     settings: frozenset[Setting] = EVERYWHERE
+    at_night: frozenset[Setting] = frozenset()
+    """In which of them it is searched for by night alone; by day it breaks one in another."""
 
 
 MISTAKES: Final = (
@@ -124,20 +128,42 @@ MISTAKES: Final = (
     Mistake(Mutation.SNAPSHOT_UNDER_WAY_IGNORED, RESTORED, EVERYWHERE),
     Mistake(Mutation.CLAIMS_SURVIVE_RESTORE, RESTORED, EVERYWHERE),
     Mistake(Mutation.PASS_SURVIVES_RESTORE, RESTORED, EVERYWHERE),
-    Mistake(Mutation.WINDOW_SURVIVES_RESTORE, replace(RESTORED, is_incremental=True), EVERYWHERE),
-    Mistake(Mutation.READER_TAKES_ABSENCE_FOR_FINAL, READ, DECIDED_BY_ORACLES),
-    Mistake(Mutation.READER_TRUSTS_ITS_INVALIDATION, READ, UNDER_WAY),
-    Mistake(Mutation.READER_TAKES_INVALIDATION_FOR_FINAL, READ, UNDER_WAY),
+    Mistake(
+        Mutation.WINDOW_SURVIVES_RESTORE,
+        replace(RESTORED, is_incremental=True),
+        EVERYWHERE,
+        at_night=frozenset({ZOMBIE}),
+    ),
+    Mistake(
+        Mutation.READER_TAKES_ABSENCE_FOR_FINAL,
+        READ,
+        DECIDED_BY_ORACLES,
+        at_night=frozenset({LOW_LATENCY}),
+    ),
+    Mistake(Mutation.READER_TRUSTS_ITS_INVALIDATION, READ, UNDER_WAY, at_night=DECIDED_BY_ORACLES),
+    Mistake(
+        Mutation.READER_TAKES_INVALIDATION_FOR_FINAL, READ, UNDER_WAY, at_night=DECIDED_BY_ORACLES
+    ),
     Mistake(Mutation.COLLECTS_BELOW_TENTATIVE, COLLECTED, EVERYWHERE),
     Mistake(Mutation.DROPS_UNANNOUNCED, COLLECTED, EVERYWHERE),
-    Mistake(Mutation.HORIZON_READ_BEFORE_BATCH, COLLECTED, DECIDED_BY_ORACLES),
+    Mistake(
+        Mutation.HORIZON_READ_BEFORE_BATCH,
+        COLLECTED,
+        DECIDED_BY_ORACLES,
+        at_night=frozenset({LOW_LATENCY}),
+    ),
 )
 
 
 def in_settings(protocols: dict[str, Protocol]) -> list[object]:
     """Return each world in each of its settings, with an id."""
     return [
-        pytest.param(replace(found.world, setting=setting), found.fewest, id=f"{name}-{setting}")
+        pytest.param(
+            replace(found.world, setting=setting),
+            found.fewest,
+            id=f"{name}-{setting}",
+            marks=pytest.mark.nightly if setting in found.at_night else (),
+        )
         for name, found in protocols.items()
         for setting in Setting
         if setting in found.settings
@@ -176,7 +202,10 @@ def made_in_settings() -> Iterator[object]:
             if setting in mistake.settings:
                 foreign = ", not ours" if mistake.world.is_foreign else ""
                 yield pytest.param(
-                    mistake, setting, id=f"{mistake.mutation.name}{foreign}-{setting}"
+                    mistake,
+                    setting,
+                    id=f"{mistake.mutation.name}{foreign}-{setting}",
+                    marks=pytest.mark.nightly if setting in mistake.at_night else (),
                 )
 
 
@@ -191,6 +220,8 @@ def test_every_mistake_is_caught_somewhere() -> None:
     """A new mutation without a verdict would prove nothing."""
     caught = {one.mutation for one in MISTAKES if one.breaks and len(one.mutation) == 1}
     assert caught == set(Mutation)
+    by_day = {one.mutation for one in MISTAKES if one.breaks - one.at_night}
+    assert by_day >= caught
 
 
 def test_the_page_lists_every_mistake_and_where_it_breaks_a_promise() -> None:
