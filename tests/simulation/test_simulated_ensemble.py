@@ -131,18 +131,25 @@ def test_omids_oracle_takes_a_lease_that_stood_still_for_a_period_and_lets_it_go
     assert not has_lease[19]
 
 
+IN_OPERATIONS: Final = ("sessions that ended", "operations that ended as SUCCESSFUL")
+IN_LEASES: Final = ("leases of Omid's", "oracles ended by LeaseLost")
+
+
 @pytest.mark.parametrize(
-    ("focus", "what"),
+    ("focus", "count", "what"),
     [
-        (OPERATING, ("sessions that ended", "operations that ended as SUCCESSFUL")),
-        (LEADING, ("leases of Omid's", "oracles ended by LeaseLost")),
+        pytest.param(OPERATING, 5, IN_OPERATIONS, id="operations"),
+        pytest.param(LEADING, 9, IN_LEASES, id="leases"),
+        pytest.param(OPERATING, 24, IN_OPERATIONS, id="operations-more", marks=pytest.mark.nightly),
+        pytest.param(LEADING, 24, IN_LEASES, id="leases-more", marks=pytest.mark.nightly),
     ],
-    ids=["operations", "leases"],
 )
-def test_worlds_with_zookeeper_find_nothing(focus: Focus, what: tuple[str, ...]) -> None:
+def test_worlds_with_zookeeper_find_nothing(
+    focus: Focus, count: int, what: tuple[str, ...]
+) -> None:
     """And what it is there for has happened in some of them."""
     counts: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(count):
         report = simulate(seed, focus=focus)
         assert not report.findings, report
         counts.update(report.counts)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from unittest import mock
 
 import pytest
@@ -47,9 +47,21 @@ RECORDED: Final = (
 )
 """Seeds that once found something, be it in the simulator itself."""
 
-NEW_COUNT: Final = 50
-NEW_WITH_CROWDS: Final = 20
-NEW_WITH_OTHERS: Final = 25
+
+class News(NamedTuple):
+    """How many seeds nobody has run before."""
+
+    alone: int
+    crowded: int
+    usual: int
+    is_much: bool
+    """So many that what is rare happens in them, too."""
+
+
+# By day one row of some thousands lacks what is asked for.
+BY_DAY: Final = News(25, 12, 10, is_much=False)
+BY_NIGHT: Final = News(60, 24, 60, is_much=True)
+
 NIGHTLY_COUNTS: Final = {
     "alone": 20_000,
     "crowded": 20_000,
@@ -84,8 +96,22 @@ REACHED_DAILY: Final = frozenset(
 )
 """What each day's seeds reach, whatever seeds mean: others take a night."""
 
+DONE_BESIDE: Final = (
+    *("compactions done", "cells healed", "entries pruned", "entries exported"),
+    *("parts merged", "orders carried out", "changes followed", "strangers refused"),
+    *("juggled committed", "tasks cancelled", "loops that end abandoned"),
+    *("compactions ended by StorageUnavailable", "exports ended by StorageUnavailable"),
+)
+"""What others do, each in a fifth of all usual seeds or more."""
+MOST_MISSING: Final = 4
+"""Of those; in ten seeds, one row of 25,000 lacks five."""
+
 MOST_FOR_MARKS: Final = 3_000
 """In so many seeds of each focus every mark is reached."""
+
+DAY_AND_NIGHT: Final = pytest.mark.parametrize(
+    "news", [BY_DAY, pytest.param(BY_NIGHT, marks=pytest.mark.nightly)], ids=["some", "more"]
+)
 
 
 def _run(seeds: range, focus: Focus = ALONE, marks: set[str] | None = None) -> Counter[str]:
@@ -110,37 +136,39 @@ def test_a_recorded_seed_finds_nothing(seed: int) -> None:
     _run(range(seed, seed + 1))
 
 
-def test_new_seeds_find_nothing() -> None:
+@DAY_AND_NIGHT
+def test_new_seeds_find_nothing(news: News) -> None:
     """And things must go wrong in them, else they prove nothing."""
-    first = _first_of_the_day(NEW_COUNT)
+    first = _first_of_the_day(news.alone)
     marks: set[str] = set()
-    counts = _run(range(first, first + NEW_COUNT), marks=marks)
-    first = _first_of_the_day(NEW_WITH_CROWDS)
-    crowded = _run(range(first, first + NEW_WITH_CROWDS), CROWDED, marks)
+    counts = _run(range(first, first + news.alone), marks=marks)
+    first = _first_of_the_day(news.crowded)
+    crowded = _run(range(first, first + news.crowded), CROWDED, marks)
     assert not REACHED_DAILY - marks
-    assert crowded["rounds of crowds"] > NEW_WITH_CROWDS
-    assert counts["transactions committed"] > 30 * NEW_COUNT
+    assert crowded["rounds of crowds"] > news.crowded
+    assert counts["transactions committed"] > 30 * news.alone
     counts += crowded
     assert counts["unknown outcomes settled"] > 0
     for what in ("crash", "pause", "cut", "slow", "full", "clock", "stop", "hang up"):
         assert counts[f"fault {what}"] > 0, what
-    for what in ("calls lost", "calls late", "answers lost", "writes torn", "writes twice"):
+    for what in ("calls lost", "calls late", "answers lost"):
         assert counts[what] > 0, what
+    rare = ("writes torn", "writes twice")
+    assert (all if news.is_much else any)(counts[what] > 0 for what in rare)
     assert counts["oracles ended by LeaseLost"] > 0
 
 
-def test_new_seeds_with_others_find_nothing() -> None:
+@DAY_AND_NIGHT
+def test_new_seeds_with_others_find_nothing(news: News) -> None:
     """Who compacts and who exports, some of them in another one's place."""
-    first = _first_of_the_day(NEW_WITH_OTHERS)
-    counts = _run(range(first, first + NEW_WITH_OTHERS), USUAL)
-    for what in ("compactions done", "cells healed", "entries pruned", "entries exported"):
-        assert counts[what] > NEW_WITH_OTHERS, what
-    for what in ("parts merged", "orders carried out", "changes followed", "strangers refused"):
-        assert counts[what] > 0, what
-    for what in ("juggled committed", "tasks cancelled", "loops that end abandoned"):
-        assert counts[what] > 0, what
-    for what in ("compactions", "exports"):
-        assert counts[f"{what} ended by StorageUnavailable"] > 0, what
+    first = _first_of_the_day(news.usual)
+    counts = _run(range(first, first + news.usual), USUAL)
+    missing = [what for what in DONE_BESIDE if not counts[what]]
+    if news.is_much:
+        assert not missing
+        for what in DONE_BESIDE[:4]:
+            assert counts[what] > news.usual, what
+    assert len(missing) <= MOST_MISSING
 
 
 def _windows() -> Iterator[tuple[str, int]]:
@@ -247,11 +275,10 @@ def test_a_paused_process_finds_everything_in_the_order_in_which_it_came(first_s
 @pytest.mark.parametrize(
     ("seed", "name"),
     [
-        (4, "ALONE"),
         (5, "USUAL"),
         *(
             pytest.param(seed, name, marks=pytest.mark.nightly)
-            for seed, name in [(5, "ALONE"), (6, "ALONE"), (4, "USUAL"), (6, "USUAL")]
+            for seed, name in [*((seed, "ALONE") for seed in (4, 5, 6)), (4, "USUAL"), (6, "USUAL")]
         ),
     ],
 )
