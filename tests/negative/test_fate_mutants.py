@@ -388,7 +388,18 @@ def name(of: Callable[..., None]) -> str:
     return of.__name__
 
 
-@pytest.mark.parametrize(("variant", "check"), CAUGHT_BY, ids=name)
+BY_NIGHT: Final = [(everybody_is_dead, model)]
+"""It takes the model seconds; what else catches this variant takes less."""
+
+
+@pytest.mark.parametrize(
+    ("variant", "check"),
+    [
+        pytest.param(*pair, marks=pytest.mark.nightly if pair in BY_NIGHT else ())
+        for pair in CAUGHT_BY
+    ],
+    ids=name,
+)
 def test_a_broken_variant_is_caught(
     variant: Variant, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -398,7 +409,17 @@ def test_a_broken_variant_is_caught(
         check(tmp_path)
 
 
-@pytest.mark.parametrize("check", dict.fromkeys(check for _, check in CAUGHT_BY), ids=name)
+@pytest.mark.parametrize(
+    "check",
+    [
+        pytest.param(check, marks=pytest.mark.nightly if check is model else ())
+        for check in dict.fromkeys(check for _, check in CAUGHT_BY)
+    ],
+    ids=name,
+)
 def test_operations_as_they_are_pass(check: Check, tmp_path: Path) -> None:
-    """A check that always fails would catch every variant too."""
+    """A check that always fails would catch every variant too.
+
+    By day the model runs in `tests/property/test_fate_model.py`, on other examples.
+    """
     check(tmp_path)
