@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -33,6 +34,7 @@ from omidpy.storage.base import RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.writes.buffer import MAX_CHECKPOINTS
+from tests.machines.examples import fewer_by_day
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 
@@ -368,4 +370,7 @@ class LikeThrift1Machine(ClientMachine):
 
 
 TestClient = ClientMachine.TestCase
+TestClient.settings = settings(TestClient.settings, max_examples=fewer_by_day(20))
+
 TestClientLikeThrift1 = LikeThrift1Machine.TestCase
+TestClientLikeThrift1.settings = TestClient.settings

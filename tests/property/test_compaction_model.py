@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from omidpy.base.cells import is_tombstone
@@ -19,6 +19,7 @@ from omidpy.model import Cell, base
 from omidpy.reading.visibility import sort_row
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
+from tests.machines.examples import fewer_by_day
 
 pytestmark = pytest.mark.usefixtures("spans_however_small")
 
@@ -203,6 +204,7 @@ def one_cell(start_ts: int, commit_ts: int | None) -> Transaction:
     [one_cell(50, 100), one_cell(250, 400), one_cell(300, None)],
     [(50, 50, False, False), (450, 50, False, False), (50, 450, False, False)],
 )
+@settings(max_examples=fewer_by_day(20))
 @given(histories(), STAGES)
 def test_runs_over_spans_come_to_what_runs_come_to_that_read_all(
     transactions: list[Transaction], stages: list[tuple[int, int, bool, bool]]

@@ -12,8 +12,9 @@ import pytest
 from tests.machines.engines import SOURCE, build_engine, kept_module
 from tests.machines.sanitizing import FLAGS, PATIENCE_S, attack, needed_sanitizer
 
-PAYLOADS_BY_DAY: Final = 20_000
+PAYLOADS_BY_DAY: Final = 8_000
 PAYLOADS_BY_NIGHT: Final = 5_000_000
+PAYLOADS_TO_FIND_A_GUARD: Final = 20_000
 PROGRAM: Final = "tests.machines.hostile_frames"
 
 
@@ -88,7 +89,7 @@ def test_a_reader_without_a_guard_is_found(tmp_path: Path, guard: str, broken: s
     """It reads on, and its process ends: by the sanitizer, or with another reading."""
     needed_sanitizer()
     built = build_engine(tmp_path, SOURCE.read_text().replace(guard, broken), flags=FLAGS)
-    ended = attack(PROGRAM, built, seed=1, payload_count=PAYLOADS_BY_DAY)
+    ended = attack(PROGRAM, built, seed=1, payload_count=PAYLOADS_TO_FIND_A_GUARD)
     assert re.search("AddressSanitizer|AssertionError: (payload|stream)", ended.stderr), (
         ended.stderr
     )

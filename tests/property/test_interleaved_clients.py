@@ -42,6 +42,7 @@ from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.writes.savepoint import Savepoint
 from tests.machines.cells import ALL_AT_ONCE
+from tests.machines.examples import fewer_by_day
 from tests.machines.naive_oracle import NaiveOracle
 from tests.machines.workers import rows_of_parts
 
@@ -503,7 +504,9 @@ class InterleavedClientsByRow(InterleavedClients):
 
 
 TestInterleavedClients = InterleavedClients.TestCase
-TestInterleavedClients.settings = settings(stateful_step_count=40)
+TestInterleavedClients.settings = settings(max_examples=fewer_by_day(20), stateful_step_count=40)
 
 TestInterleavedClientsByRow = InterleavedClientsByRow.TestCase
-TestInterleavedClientsByRow.settings = settings(stateful_step_count=40)
+TestInterleavedClientsByRow.settings = settings(
+    max_examples=fewer_by_day(20), stateful_step_count=40
+)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -26,6 +27,7 @@ from omidpy.storage.base import (
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.storage.sqlite.queries import newest
+from tests.machines.examples import fewer_by_day
 
 # Few names, so that operations meet; among them the prefixes and extremes of byte order.
 tables = st.sampled_from(["t", "u"])
@@ -264,3 +266,4 @@ class StoreComparison(RuleBasedStateMachine):
 
 
 TestStoreComparison = StoreComparison.TestCase
+TestStoreComparison.settings = settings(TestStoreComparison.settings, max_examples=fewer_by_day(20))

@@ -35,7 +35,7 @@ from tests.machines.interleaving import interleaved
 HELD: Final = Timestamp(200)
 """A snapshot that sees the first of two versions."""
 
-CLOSE: Final = 3
+CLOSE: Final = 2
 """Two moments with so few calls between them are tried by day, wherever they fall."""
 
 FIRST, SECOND = {b"q": b"first"}, {b"q": b"second"}
@@ -120,12 +120,12 @@ def pairs(calls: int) -> list[tuple[int, int]]:
 
 
 def is_of_the_day(moments: tuple[int, int]) -> bool:
-    """Say whether a pair of moments is tried by day: all that are close, a fourth of the others.
+    """Say whether a pair of moments is tried by day: all that are close, an eighth of the others.
 
-    With both steps the fourth moves on, so that each moment is some step of a pair by day, too.
+    With both steps the eighth moves on, so that each moment is some step of a pair by day, too.
     """
     write_at, confirm_at = moments
-    return confirm_at - write_at <= CLOSE or (write_at + confirm_at) % 4 == 0
+    return confirm_at - write_at <= CLOSE or (write_at + confirm_at) % 8 == 0
 
 
 def stages(
