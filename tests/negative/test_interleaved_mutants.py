@@ -117,12 +117,21 @@ FOUND: Final[list[tuple[Break, type[InterleavedClients], int]]] = [
     (rows_conflict_by_cell, InterleavedClientsByRow, 10),
 ]
 """Each with a seed that meets it within five examples: most others take some hundred."""
+BY_NIGHT: Final = {
+    past_includes_its_moment,
+    conflict_free_writes_are_checked,
+    every_write_is_conflict_free,
+}
+"""There is not time for all of them by day."""
 
 
 @pytest.mark.parametrize(
     ("break_", "machine", "first"),
     [
-        *FOUND,
+        *(
+            pytest.param(*found, marks=pytest.mark.nightly if found[0] in BY_NIGHT else ())
+            for found in FOUND
+        ),
         # It takes more examples than its opposite does; `test_savepoints.py` plays it.
         pytest.param(savepoint_is_never_undone, InterleavedClients, 7, marks=pytest.mark.nightly),
         # It takes half a minute to meet by chance, and sometimes five; `test_heal.py` plays it.
