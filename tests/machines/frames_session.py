@@ -1,40 +1,15 @@
-"""Sessions of Spark in this process, for tests of frames and of streams."""
+"""Sessions of Spark in processes that tests kill."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from tests.machines.processes import ROOT
-from tests.machines.spark_java import own_java
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@contextmanager
-def frames_session() -> Iterator[SparkSession]:
-    """Give a session that knows our formats, whose tasks are tried three times."""
-    from pyspark.sql import SparkSession
-
-    import omidpy.spark
-
-    with own_java(), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-        session = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
-        omidpy.spark.register(session)
-        try:
-            yield session
-        finally:
-            session.stop()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A session of Spark whose Python processes reach an S3 server."""
+"""A session of Spark that knows all formats, and whose Python processes reach an S3 server."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_beside(server: S3Server) -> Iterator[SparkSession]:
-    """Give a session in this process's own Java, whose tasks are tried twice."""
+    """Give a session in this process's own Java, whose tasks are tried three times."""
     from pyspark.sql import SparkSession
+
+    import omidpy.committers.spark
+    import omidpy.spark
 
     with own_java(), pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
@@ -29,8 +32,12 @@ def spark_beside(server: S3Server) -> Iterator[SparkSession]:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         # Nothing but local[N, M] tries a task M times.
-        builder = SparkSession.builder.master("local[2,2]")
-        session = builder.config("spark.ui.enabled", "false").getOrCreate()
+        builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
+        for name in ("spark.driver.host", "spark.driver.bindAddress"):
+            builder = builder.config(name, "127.0.0.1")
+        session = builder.getOrCreate()
+        omidpy.spark.register(session)
+        omidpy.committers.spark.register(session)
         try:
             yield session
         finally:

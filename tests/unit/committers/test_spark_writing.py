@@ -1,7 +1,7 @@
 """What a writer of Spark is taught: which words become options, and which are refused in one line.
 
 The writer here stands for Spark's, whose Java notes the same; a real one is asked in
-`tests/integration/test_committers_spark.py`.
+`tests/integration/spark/test_committers_spark.py`.
 """
 
 from __future__ import annotations

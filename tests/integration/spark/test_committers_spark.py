@@ -26,7 +26,6 @@ from omidpy.committers.values import TaskId
 from omidpy.errors import UsageError
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
-from tests.machines.s3.spark import spark_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -34,16 +33,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 NAME = "omidpy-parquet"
-
-
-@pytest.fixture(scope="module")
-def spark(_s3: S3Server) -> Iterator[SparkSession]:
-    """Give a session that knows the format."""
-    with spark_beside(_s3) as session:
-        from omidpy.committers.spark import register
-
-        register(session)
-        yield session
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 from omidpy.manager import TransactionManager
 from tests.integration.test_changes_stream import check_stream
 from tests.integration.test_spark_sink import check_sink
-from tests.machines.frames_session import frames_session
 from tests.machines.hbase import HBase, Road
 from tests.machines.hbase_store import empty_hbase
 from tests.machines.processes import tso_server
@@ -34,13 +33,6 @@ ACCOUNTS: Final = 20
 EACH: Final = 100
 PACE_S: Final = 0.05
 """Between two transfers: Spark needs the processor, and a read as few versions as will do."""
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """Give a session."""
-    with frames_session() as session:
-        yield session
 
 
 @pytest.fixture

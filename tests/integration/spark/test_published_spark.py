@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +13,11 @@ from omidpy.errors import UsageError
 from tests.machines.processes import tso_server
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
-from tests.machines.s3.spark import spark_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
-
-
-@pytest.fixture(scope="module")
-def spark(_s3: S3Server) -> Iterator[SparkSession]:
-    """Give a session whose Python processes reach the server."""
-    with spark_beside(_s3) as session:
-        yield session
 
 
 def rows(frame: Any) -> list[tuple[Any, ...]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,11 +19,10 @@ from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from tests.integration.test_spark_job import needs_spark
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
-from tests.machines.spark_java import own_java
 from tests.machines.watching.spark import shown_jobs
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, needs_spark]
 
@@ -52,27 +49,12 @@ class Told:
         self.row_counts.append(len(list(self.world.control.scan(PROGRESS_PREFIX))))
 
 
-@pytest.fixture(scope="module")
-def context() -> Iterator[SparkContext]:
-    """Return Spark with two workers."""
-    from pyspark import SparkConf, SparkContext
-
-    conf = SparkConf().setMaster("local[2]")
-    for key, value in job.defaults(conf).items():
-        conf.setIfMissing(key, value)
-    with own_java(), pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        made = SparkContext.getOrCreate(conf)
-        yield made
-        made.stop()
-
-
 @pytest.mark.parametrize("is_dry_run", [False, True])
 def test_rows_are_told_while_workers_read(
-    *, is_dry_run: bool, context: SparkContext, tmp_path: Path
+    *, is_dry_run: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Two ranges at once, each of some pages.  A dry run writes nothing, and tells at the end."""
+    context = spark.sparkContext
     world = World(SqliteStore(str(tmp_path / "s.db")))
     world.table(splits=[b"m"])
     put = Put(FAMILY, b"q", 100, b"v")

@@ -17,7 +17,6 @@ from omidpy.errors import NoSuchTable, SnapshotTooOld, TransactionAborted, Usage
 from omidpy.facts.control import ControlTable
 from omidpy.facts.watermarks import COLLECTION_HORIZON
 from omidpy.manager import TransactionManager
-from tests.machines.frames_session import frames_session
 from tests.machines.processes import tso_server
 from tests.machines.watching.spark import shown_jobs
 
@@ -34,13 +33,6 @@ COLUMNS: Any = {"balance": ("cf:balance", "bigint"), "name": ("cf:name", "string
 KEY: Any = {"id": "string"}
 PACE_S = 0.01
 """Between two transfers beside a job, which needs the processor, too."""
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """Give a session."""
-    with frames_session() as session:
-        yield session
 
 
 class World:

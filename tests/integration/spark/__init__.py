@@ -1,0 +1,1 @@
+"""Tests that share a session of Spark: one worker takes them all."""
