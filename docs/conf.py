@@ -23,9 +23,11 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
+    "aside",
     "docstrings",
     "drawings",
     "generated",
+    "stems",
 ]
 # The list of explanations is for those who read the pages where the code is.
 exclude_patterns = ["changes", "_ext", "_static", "explanation/README.md"]

@@ -18,6 +18,7 @@ pytest.importorskip("sphinx", reason="Sphinx is missing: pip install --group doc
 
 pytestmark = pytest.mark.integration
 
+RECORD: Final = "decisions/0023-three-workers-share-the-tests"
 FETCHED: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 
 
@@ -37,6 +38,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def search(site: Path) -> SiteSearch:
+    """Give what the site's search answers."""
+    return SiteSearch(site)
 
 
 def flags() -> list[str]:
@@ -90,6 +97,32 @@ def test_a_reader_needs_no_network(site: Path) -> None:
     for sheet in site.rglob("*.css"):
         found |= set(re.findall(r"url\([\"']?((?:https?:)?//[^)]+)", sheet.read_text("utf-8")))
     assert found == set()
+
+
+@pytest.mark.parametrize("name", ["index", "guide/hbase", "decisions/README", RECORD])
+def test_the_list_at_the_side_has_all_pages_but_the_records(site: Path, name: str) -> None:
+    """Of titles alone, and the same wherever a reader is; the records are on their own page."""
+    page = site / f"{name}.html"
+    aside = page.read_text("utf-8").partition('class="sidebar-tree"')[2].partition("</aside>")[0]
+    links = re.findall(r'<a class="[^"]*internal" href="([^"]*)"', aside)
+    listed = [page if one == "#" else (page.parent / one).resolve() for one in links]
+    docs = ROOT / "docs"
+    assert sorted(str(one.relative_to(site).with_suffix("")) for one in listed) == sorted(
+        str(one.relative_to(docs).with_suffix(""))
+        for one in pages()
+        if one.parent.name != "decisions" or one.name == "README.md"
+        if one not in {docs / "index.md", docs / "explanation" / "README.md"}
+    )
+    assert ("current-page" in aside) == (name not in {"index", RECORD})
+    assert re.search(r'class="next-page" href="[^"]*"', page.read_text("utf-8")) is not None
+
+
+def test_the_records_are_on_their_page(site: Path) -> None:
+    """Each with its title."""
+    html = (site / "decisions" / "README.html").read_text("utf-8")
+    links = re.findall(r'<li class="toctree-l1"><a [^>]*href="(\d{4}-[^"]*)\.html">', html)
+    records = (ROOT / "docs" / "decisions").glob("[0-9]*.md")
+    assert links == sorted(one.stem for one in records)
 
 
 def test_drawings_are_in_their_pages(site: Path) -> None:
@@ -162,9 +195,9 @@ def test_the_reference_is_filled(site: Path) -> None:
         ("omid", "guide/omid"),
     ],
 )
-def test_the_first_hit_answers_a_newcomer(site: Path, query: str, page: str) -> None:
+def test_the_first_hit_answers_a_newcomer(search: SiteSearch, query: str, page: str) -> None:
     """Who finds the right page on the second look has read a wrong one before."""
-    hit = SiteSearch(site).first(query)
+    hit = search.first(query)
     assert hit is not None
     assert hit.page == page, hit
 
