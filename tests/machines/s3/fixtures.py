@@ -2,11 +2,13 @@
 
 s3              a real server for the tests of a session, and its credentials
 copied_clients  what makes clients of it cheap for a test that opens many stores
+in_line         what makes jobs cheap over a store in the memory of this process
 moto_bucket     a bucket in the memory of this process, for tests that need no server
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from omidpy.committers.objects.store import ObjectStore
 from tests.machines.memory_folder import memory_folder
 from tests.machines.s3.clients import Made, copy_clients
+from tests.machines.s3.in_line import work_in_line
 from tests.machines.s3.server import REGION, S3Server
 
 
@@ -37,6 +40,13 @@ def s3(_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
 def copied_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the stores of a test have copies of one client, where no line of making it matters."""
     copy_clients(monkeypatch, {})
+
+
+@pytest.fixture
+def in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs on stores of one thread do all in the caller's; by night with that thread."""
+    if os.environ.get("OMIDPY_HYPOTHESIS_PROFILE") != "nightly":
+        work_in_line(monkeypatch)
 
 
 @pytest.fixture(scope="session")

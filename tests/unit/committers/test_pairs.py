@@ -1,6 +1,6 @@
 """All pairs of two that act on one destination, one at every request of the other.
 
-By day each pair at one request in a few, and by night at every one, also where the answer of that
+By day each pair at one request in six, and by night at every one, also where the answer of that
 request is lost and it is sent a second time, behind the other.
 """
 
@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from omidpy.committers.heads import listing
+from tests.machines.by_day import some
 from tests.machines.s3.pairs import (
     APPEND,
     FAIL,
@@ -28,6 +29,8 @@ from tests.machines.s3.pairs import (
     end_while_it_lives,
     everywhere,
 )
+
+pytestmark = pytest.mark.usefixtures("in_line")
 
 NIGHT: Final = pytest.mark.nightly
 KINDS: Final = (*JOBS, *OPERATORS)
@@ -47,15 +50,15 @@ def deaths(first: Kind, second: Kind) -> list[tuple[Kind | None, int]]:
 @pytest.mark.parametrize("second", KINDS, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("first", KINDS, ids=lambda kind: kind.name)
 def test_two_are_as_one_after_the_other(first: Kind, second: Kind, *, is_twice: bool) -> None:
-    """One pair of deaths each, at every third request, so that all pairs are seen every day."""
+    """One pair of deaths each, at every sixth request, so that all pairs are seen every day."""
     turn = KINDS.index(first) + KINDS.index(second) + is_twice
     chosen = deaths(first, second)
     dead, dies_at = chosen[turn % len(chosen)]
     has_old = turn % 2 == 0 and dead is not FAIL
     count = everywhere(
         lambda at: Pair(first, second, has_old, dead, dies_at, at, is_twice),
-        every=3,
-        start=turn % 3,
+        every=6,
+        start=turn % 6,
     )
     assert count > 0
 
@@ -96,9 +99,9 @@ def test_operators_who_disagree_are_told_apart() -> None:
         assert everywhere(lambda at: Pair(first, second, True, REPLACE, 2, at)) > 4  # noqa: B023
 
 
-@pytest.mark.parametrize("is_twice", [False, True], ids=["once", "twice"])
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("kind", [APPEND, REPLACE, PARTITIONS], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("kind", "operator", "is_twice"), some((APPEND, REPLACE, PARTITIONS), OPERATORS, (False, True))
+)
 def test_an_operator_who_ends_a_job_that_lives_ends_it_whole(
     kind: Kind, operator: Kind, *, is_twice: bool
 ) -> None:

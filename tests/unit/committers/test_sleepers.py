@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Final
 
 import pytest
 
 from omidpy.committers.heads import listing
+from tests.machines.by_day import some
 from tests.machines.s3.pairs import (
     APPEND,
     DYNAMIC,
@@ -20,6 +22,8 @@ from tests.machines.s3.pairs import (
     Kind,
 )
 from tests.machines.s3.sleepers import Sleep, everywhere
+
+pytestmark = pytest.mark.usefixtures("in_line")
 
 NIGHT: Final = pytest.mark.nightly
 OTHERS: Final = (
@@ -43,7 +47,7 @@ def test_a_driver_that_wakes_behind_others_leaves_what_is_published(
     Where its plan's answer was lost, the plan was written again behind the end of its job, and
     stayed.
     """
-    for others in OTHERS[JOBS.index(kind) % 2 :: 2]:
+    for others in OTHERS[(JOBS.index(kind) + is_twice) % 3 :: 3]:
         count = everywhere(lambda at: Sleep(kind, at, RESUME, others, is_twice), monkeypatch)  # noqa: B023
         assert count > 7
 
@@ -68,54 +72,73 @@ def test_a_driver_that_wakes_behind_others_leaves_what_is_published_everywhere(
         assert count > 7
 
 
-@pytest.mark.parametrize("is_twice", [False, True], ids=["once", "twice"])
 @pytest.mark.parametrize(
     "ended_by", [RESUME, pytest.param(None, marks=NIGHT), pytest.param(ROLL_BACK, marks=NIGHT)]
 )
 @pytest.mark.parametrize(
-    "kind",
-    [APPEND, PARTITIONS, *(pytest.param(one, marks=NIGHT) for one in (REPLACE, DYNAMIC, FAIL))],
-    ids=lambda kind: kind.name,
+    ("kind", "others", "is_twice"),
+    [
+        *some((APPEND, PARTITIONS), ((PARTITIONS,), (DYNAMIC, PARTITIONS, APPEND)), (False, True)),
+        *(
+            pytest.param(*case, marks=NIGHT)
+            for case in itertools.product(
+                (REPLACE, DYNAMIC, FAIL),
+                ((PARTITIONS,), (DYNAMIC, PARTITIONS, APPEND)),
+                (False, True),
+            )
+        ),
+    ],
 )
 def test_a_magic_driver_that_wakes_behind_others_leaves_what_is_published(
-    kind: Kind, ended_by: Kind | None, monkeypatch: pytest.MonkeyPatch, *, is_twice: bool
+    kind: Kind,
+    others: tuple[Kind, ...],
+    ended_by: Kind | None,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_twice: bool,
 ) -> None:
     """It has files about files besides, which nobody is left with."""
-    for others in ((PARTITIONS,), (DYNAMIC, PARTITIONS, APPEND)):
-        count = everywhere(
-            lambda at: Sleep(kind, at, ended_by, others, is_twice, is_magic=True),  # noqa: B023
-            monkeypatch,
-        )
-        assert count > 7
+    count = everywhere(
+        lambda at: Sleep(kind, at, ended_by, others, is_twice, is_magic=True), monkeypatch
+    )
+    assert count > 7
 
 
-@pytest.mark.parametrize("is_twice", [False, True], ids=["once", "twice"])
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("dead", [APPEND, PARTITIONS], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("dead", "operator", "others", "is_twice"),
+    some((APPEND, PARTITIONS), OPERATORS, ((PARTITIONS,), (REPLACE, PARTITIONS)), (False, True)),
+)
 def test_an_operator_that_wakes_behind_others_leaves_what_is_published(
-    dead: Kind, operator: Kind, monkeypatch: pytest.MonkeyPatch, *, is_twice: bool
+    dead: Kind,
+    operator: Kind,
+    others: tuple[Kind, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_twice: bool,
 ) -> None:
     """Who ends a dead driver's job may be stopped as well, and another operator be quicker."""
-    for others in ((PARTITIONS,), (REPLACE, PARTITIONS)):
-        count = everywhere(
-            lambda at: Sleep(operator, at, operator, others, is_twice, dead),  # noqa: B023
-            monkeypatch,
-        )
-        assert count > 4
+    count = everywhere(
+        lambda at: Sleep(operator, at, operator, others, is_twice, dead), monkeypatch
+    )
+    assert count > 4
 
 
-@pytest.mark.parametrize("is_twice", [False, True], ids=["once", "twice"])
-@pytest.mark.parametrize("kind", [REPLACE, PARTITIONS, DYNAMIC], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("kind", "others", "is_twice"),
+    some(
+        (REPLACE, PARTITIONS, DYNAMIC),
+        ((REPLACE,), (PARTITIONS,), (DYNAMIC, PARTITIONS), (REPLACE, DYNAMIC)),
+        (False, True),
+    ),
+)
 def test_a_driver_that_wakes_never_writes_over_a_newer_file_of_its_name(
-    kind: Kind, monkeypatch: pytest.MonkeyPatch, *, is_twice: bool
+    kind: Kind, others: tuple[Kind, ...], monkeypatch: pytest.MonkeyPatch, *, is_twice: bool
 ) -> None:
     """Without the id of the job in names, its small file took the place of a later job's (C14)."""
-    for others in ((REPLACE,), (PARTITIONS,), (DYNAMIC, PARTITIONS), (REPLACE, DYNAMIC)):
-        count = everywhere(
-            lambda at: Sleep(kind, at, RESUME, others, is_twice, is_shared=True),  # noqa: B023
-            monkeypatch,
-        )
-        assert count > 7
+    count = everywhere(
+        lambda at: Sleep(kind, at, RESUME, others, is_twice, is_shared=True), monkeypatch
+    )
+    assert count > 7
 
 
 def test_who_must_be_the_first_and_wakes_behind_another_is_not(

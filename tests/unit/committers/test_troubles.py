@@ -6,12 +6,14 @@ So do those of an operator who ends the job of a dead driver.
 from __future__ import annotations
 
 import itertools
+from typing import Final
 
 import pytest
 
 from omidpy.committers.hadoop.magic import MagicCommitter
 from omidpy.committers.hadoop.staging import DirectoryCommitter, PartitionedCommitter
 from omidpy.committers.s3 import S3Committer
+from tests.machines.by_day import some
 from tests.machines.s3.fake import FakeStore, Objects
 from tests.machines.s3.pairs import (
     APPEND,
@@ -27,6 +29,10 @@ from tests.machines.s3.pairs import (
 )
 from tests.machines.s3.troubles import TROUBLES, Scene, Trouble, check, quietly
 
+pytestmark = pytest.mark.usefixtures("in_line")
+
+ONCE: Final = [one for one in TROUBLES if one != "twice"]
+
 
 def _troubled(objects: Objects, trouble: Trouble, at: int) -> FakeStore:
     store = objects.store()
@@ -39,30 +45,31 @@ def _troubled(objects: Objects, trouble: Trouble, at: int) -> FakeStore:
     return store
 
 
-@pytest.mark.parametrize("trouble", [one for one in TROUBLES if one != "twice"], ids=str)
-@pytest.mark.parametrize("kind", JOBS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("kind", "trouble", "operators"), some(JOBS, ONCE, (OPERATORS, OPERATORS[::-1]))
+)
 def test_a_job_in_trouble_is_whole_or_nothing(
-    kind: Kind, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+    kind: Kind, trouble: Trouble, operators: tuple[Kind, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every request, and whoever ends it then; 400 jobs."""
+    """At every request, and whoever ends it then; 400 jobs by night."""
     quietly(monkeypatch)
     outcomes = set()
-    for operators in ((RESUME, ROLL_BACK), (ROLL_BACK, RESUME)):
-        for at in itertools.count():
-            objects = Objects()
-            scene = Scene(OUT, objects.store)
-            if kind.conflict != "fail":
-                scene.begin(scene.store(), APPEND, "old").commit()
-            store = _troubled(objects, trouble, at)
-            outcomes.add(check(scene, kind, store, operators, (kind.name, trouble, at)))
-            if store.sent <= at:
-                break
-        assert at > 8
+    for at in itertools.count():
+        objects = Objects()
+        scene = Scene(OUT, objects.store)
+        if kind.conflict != "fail":
+            scene.begin(scene.store(), APPEND, "old").commit()
+        store = _troubled(objects, trouble, at)
+        outcomes.add(check(scene, kind, store, operators, (kind.name, trouble, at)))
+        if store.sent <= at:
+            break
+    assert at > 8
     assert True in outcomes
 
 
-@pytest.mark.parametrize("trouble", [one for one in TROUBLES if one != "twice"], ids=str)
-@pytest.mark.parametrize("committer", [MagicCommitter, DirectoryCommitter, PartitionedCommitter])
+@pytest.mark.parametrize(
+    ("committer", "trouble"), some((MagicCommitter, DirectoryCommitter, PartitionedCommitter), ONCE)
+)
 def test_a_job_of_hadoops_kind_in_trouble_is_whole_or_nothing(
     committer: type[S3Committer], trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,8 +90,7 @@ def test_a_job_of_hadoops_kind_in_trouble_is_whole_or_nothing(
     assert True in outcomes
 
 
-@pytest.mark.parametrize("trouble", [one for one in TROUBLES if one != "twice"], ids=str)
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("operator", "trouble"), some(OPERATORS, ONCE))
 @pytest.mark.parametrize(
     "deaths",
     [
