@@ -60,10 +60,11 @@ class Interrupted(World):
         return end
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("conflict", ["append", pytest.param("replace", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("committer", ["omidpy", "magic"])
 def test_a_job_whose_request_is_interrupted_is_whole_or_absent(
-    s3: S3Server, committer: str, conflict: str
+    s3: S3Server, committer: str, conflict: str, every: int
 ) -> None:
     """Each of them: of its completions, too, which are taken back."""
     bucket = Bucket(s3)
@@ -72,7 +73,7 @@ def test_a_job_whose_request_is_interrupted_is_whole_or_absent(
     count = spared.sender.request_count
     assert spared.check_as_it_is("spared") == "all"
     ends = set()
-    for at in range(count):
+    for at in range(0, count, every):
         world = Interrupted(s3, bucket, conflict, committer)
         with suppress(Interrupt):
             world.go(at=at)
@@ -82,7 +83,7 @@ def test_a_job_whose_request_is_interrupted_is_whole_or_absent(
 
 # Python tells of an interrupt in `__del__`, and goes on.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [199, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     ("committer", "conflict", "is_explicit"),
     [

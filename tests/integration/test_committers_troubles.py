@@ -18,6 +18,7 @@ from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
 from omidpy.committers.publishing import ending
 from omidpy.errors import CommitterError
+from tests.machines.by_day import some
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.pairs import (
     APPEND,
@@ -66,8 +67,7 @@ def _everywhere(
     raise AssertionError
 
 
-@pytest.mark.parametrize("trouble", TROUBLES, ids=str)
-@pytest.mark.parametrize("kind", [REPLACE, FAIL], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(("kind", "trouble"), some((REPLACE, FAIL), TROUBLES))
 def test_a_job_in_trouble_is_whole_or_nothing(
     s3: S3Server,
     proxy: S3Proxy,

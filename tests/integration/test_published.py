@@ -202,7 +202,7 @@ def die_at(s3: S3Server, bucket: Bucket, moments: Any, **options: Any) -> None:
 
 # Python tells of an interrupt in `__del__`, and goes on.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("every", [37, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [61, pytest.param(1, marks=pytest.mark.nightly)])
 def test_an_interrupted_publication_is_whole_or_absent(world: World, every: int) -> None:
     """At any line of the call, for whoever commits all the same; what is left is swept."""
     places = Interrupter((Path(committers.__file__).parent,))
@@ -624,7 +624,14 @@ def run(*words: str, capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("step", ["published", "flushed", "decided", "never"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "flushed",
+        "decided",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in ("published", "never")),
+    ],
+)
 def test_publishers_that_are_killed_for_real(
     lake: tuple[str, str], step: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

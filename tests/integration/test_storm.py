@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 ROAD_BY_DAY = Road.DIRECT
 
 CLIENTS: Final = 100
-BY_DAY: Final = 30
+BY_DAY: Final = 20
 EACH: Final = 110
 """Those that are killed do half of it, or less."""
 AT_LEAST: Final = 100

@@ -67,13 +67,14 @@ def test_a_reader_never_sees_a_part_of_a_job(store: ObjectStore) -> None:
     del store
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("conflict", ["append", "replace"])
 def test_a_driver_that_dies_anywhere_shows_all_or_nothing(
-    store: ObjectStore, conflict: str
+    store: ObjectStore, conflict: str, every: int
 ) -> None:
     """And whoever ends its plan changes nothing that was decided."""
     count = 0
-    for at in itertools.count():
+    for at in itertools.count(0, every):
         for one in list(store.objects(OUT)):
             store.delete("lake", one.key)
         run("old")
@@ -89,10 +90,10 @@ def test_a_driver_that_dies_anywhere_shows_all_or_nothing(
         is_committed = looking.read(store, OUT).head.is_committed(job.id)
         assert names() == (after if is_committed else ["old"])
         if any(one.key == OUT.plan_key(job.id) for one in store.objects(OUT)):
-            (resume if is_committed or at % 3 else take_back)(store, job)
+            (resume if is_committed or count % 3 else take_back)(store, job)
         is_committed = looking.read(store, OUT).head.is_committed(job.id)
         assert names() == (after if is_committed else ["old"])
-    assert count > 6
+    assert count * every > 6
 
 
 def test_what_replaces_partitions_leaves_the_others(store: ObjectStore) -> None:
@@ -199,20 +200,23 @@ def test_addresses_and_options_that_are_wrong_are_named(store: ObjectStore) -> N
 # -- how long a head is ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("jobs", "inline_bytes"), [(15, 1000), pytest.param(40, 2000, marks=pytest.mark.nightly)]
+)
 def test_a_head_stays_short_and_lists_few(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, jobs: int, inline_bytes: int
 ) -> None:
-    """Forty jobs of ten files: what no longer fits is listed elsewhere, and lists become one."""
-    monkeypatch.setattr(listing, "INLINE_BYTES", 2000)
+    """Jobs of ten files: what no longer fits is listed elsewhere, and lists become one."""
+    monkeypatch.setattr(listing, "INLINE_BYTES", inline_bytes)
     most = 0
-    for job in range(40):
+    for job in range(jobs):
         run(*(f"f{job:02}x{at}" for at in range(10)))
         head = looking.read(store, OUT).head
         most = max(most, len(head.lists))
-        assert len(heads.encode(replace(head, entries=()))) < 2600
+        assert len(heads.encode(replace(head, entries=()))) < inline_bytes + 600
         assert len(lists(store)) == len(head.lists)
     assert 1 < most < 7
-    assert len(names()) == 400
+    assert len(names()) == jobs * 10
 
 
 @pytest.mark.parametrize("inline_bytes", [0, 300, 10**6])
