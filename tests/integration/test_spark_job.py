@@ -194,6 +194,7 @@ def check_claims(world: World) -> None:
     assert claims == {(b"", b"h"), (b"h", b"p"), (b"p", b""), (b"", b"")}
 
 
+@pytest.mark.nightly  # by day in a session: tests/integration/spark/test_spark_progress.py
 @pytest.mark.spark
 @needs_spark
 def test_what_a_worker_cannot_read_is_a_laggard(tmp_path: Path) -> None:

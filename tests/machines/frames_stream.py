@@ -93,7 +93,6 @@ def begin(
 ) -> StreamingQuery:
     """Begin the query, which ends when all is read, or with the death."""
     (folder / "pids").write_text(f"{java_of(spark)} {os.getpid()}")
-    spark.dataSource.register(MortalSource)
     frame = (
         spark.readStream.schema("id string, n bigint")
         .option("maxFilesPerTrigger", 1)
@@ -135,6 +134,7 @@ def main(folder: Path, url: str, tso: str, kind: str) -> None:
     """Run the query."""
     os.environ[FOLDER] = str(folder)
     with streaming_session() as spark, omidpy.connect(url, tso=tso) as tm:
+        spark.dataSource.register(MortalSource)
         begin(spark, tm, folder, tso, kind).awaitTermination()
 
 

@@ -1,10 +1,10 @@
 """The queries of `changes_stream`, `export_stream` and `frames_stream` in one process, which dies.
 
-    python -m tests.machines.mortal_streams FOLDER URL TSO [dies]
+    python -m tests.machines.mortal_streams FOLDER URL TSO
 
 The sink comes to its point behind the commit of its first batch, and waits there; so does the query
 over a queue behind the file of its second one; then the query over changes comes to its own, behind
-the file of its first batch, and kills all.
+the file of its first batch, and kills all.  `go` lets another session go on where they were.
 """
 
 from __future__ import annotations
@@ -30,13 +30,21 @@ SINK, FEED, QUEUE = "sink", "feed", "queue"
 _POLL_S: Final = 0.05
 
 
-def main(folder: Path, url: str, tso: str, *, dies: bool) -> None:
+def main(folder: Path, url: str, tso: str) -> None:
+    """Run all until the death."""
+    sink = folder / SINK
+    os.environ[frames_stream.FOLDER] = str(sink)
+    (sink / "dies").write_text(f"0 behind {frames_stream.WAITS}")
+    with streaming_session() as spark:
+        spark.dataSource.register(frames_stream.MortalSource)
+        go(spark, folder, url, tso, dies=True)
+
+
+def go(spark: SparkSession, folder: Path, url: str, tso: str, *, dies: bool = False) -> None:
     """Run all until all is read, or until the death."""
     sink, feed, queue = folder / SINK, folder / FEED, folder / QUEUE
-    os.environ[frames_stream.FOLDER] = str(sink)
-    (sink / "dies").write_text(f"0 behind {frames_stream.WAITS}" if dies else "-1")
     options = {"store": url, "tso": tso, "table": changes_stream.TABLE}
-    with streaming_session() as spark, omidpy.connect(url, tso=tso) as tm:
+    with omidpy.connect(url, tso=tso) as tm:
 
         def die(number: int, where: str) -> None:
             if dies and (number, where) == (0, "behind"):
@@ -51,11 +59,12 @@ def main(folder: Path, url: str, tso: str, *, dies: bool) -> None:
 
         first = frames_stream.begin(spark, tm, sink, tso, "format")
         second = export_stream.begin(spark, queue, url, tso, wait)
-        while first.isActive and not (sink / frames_stream.WAITS).exists():
-            time.sleep(_POLL_S)
-        while second.isActive and not waiting.wait(_POLL_S):
-            pass
-        if not dies:
+        if dies:
+            while first.isActive and not (sink / frames_stream.WAITS).exists():
+                time.sleep(_POLL_S)
+            while second.isActive and not waiting.wait(_POLL_S):
+                pass
+        else:
             first.awaitTermination()
             second.awaitTermination()
         try:
@@ -78,4 +87,4 @@ def kill(spark: SparkSession, *, exit_code: int | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], dies=sys.argv[4:] == ["dies"])
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -143,6 +143,17 @@ def test_split_points_cut_the_keys_into_equal_parts() -> None:
     assert flights.quantiles([b"a"], 4) == []
 
 
+def test_the_input_begins_with_the_year() -> None:
+    """Each flight has a key of its own and no empty value, and an unknown plane is None."""
+    found = flights.read_flights(flights.find_input(), 2000)
+    assert len({flight.key for flight in found}) == len(found) == 2000
+    assert found[0].key == b"2013-01-01|UA|1545|EWR"
+    assert found[0].row[b"f:dest"] == b"IAH"
+    assert all(value for flight in found for value in flight.row.values())
+    assert sum(flight.plane is None for flight in found) == 2
+
+
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_the_input_is_the_whole_year() -> None:
     """All flights are there, each under a key of its own, and an unknown plane is None."""

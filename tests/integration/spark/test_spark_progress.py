@@ -14,7 +14,9 @@ from compactor.ranges.progress import Passed
 from compactor.run.environment import Environment, Executors
 from compactor.run.plan import run
 from compactor.shell import job
+from omidpy.base.cells import shadow_qualifier
 from omidpy.base.timing.clock import SystemClock
+from omidpy.facts.watermarks import Watermarks
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore
 from tests.integration.test_spark_job import needs_spark
@@ -22,6 +24,7 @@ from tests.machines.cells import ALL_AT_ONCE, FAMILY, World
 from tests.machines.watching.spark import shown_jobs
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, needs_spark]
@@ -49,6 +52,22 @@ class Told:
         self.row_counts.append(len(list(self.world.control.scan(PROGRESS_PREFIX))))
 
 
+def _environment(world: World, told: Told, context: SparkContext, **looks: float) -> Environment:
+    """Let a run work on Spark."""
+    clock = SystemClock()
+    executors = Executors(
+        job.ranges_on_spark(context, world.store, clock, **looks),
+        job.SlicesOnSpark(context, world.store),
+    )
+    return Environment(
+        clock=clock,
+        execute_ranges=executors.ranges,
+        execute_slices=executors.slices,
+        sleep=world.clock.advance,
+        progress=told,
+    )
+
+
 @pytest.mark.parametrize("is_dry_run", [False, True])
 def test_rows_are_told_while_workers_read(
     *, is_dry_run: bool, spark: SparkSession, tmp_path: Path
@@ -60,17 +79,8 @@ def test_rows_are_told_while_workers_read(
     put = Put(FAMILY, b"q", 100, b"v")
     keys = [b"%c%04d" % (b"az"[number % 2], number) for number in range(ROWS)]
     world.store.write({"t": [RowMutation(key, (put,)) for key in keys]})
-    clock = SystemClock()
-    ranges = job.ranges_on_spark(context, world.store, clock, tell_every_s=0.0, look_every_s=0.0)
-    executors = Executors(ranges, job.SlicesOnSpark(context, world.store))
     told = Told(world)
-    environment = Environment(
-        clock=clock,
-        execute_ranges=executors.ranges,
-        execute_slices=executors.slices,
-        sleep=world.clock.advance,
-        progress=told,
-    )
+    environment = _environment(world, told, context, tell_every_s=0.0, look_every_s=0.0)
     options = replace(ALL_AT_ONCE, is_dry_run=is_dry_run, max_rows_per_s=ROWS_PER_S)
     before = Counter(shown_jobs(context))
     report = run(world.store, options, environment)
@@ -90,4 +100,20 @@ def test_rows_are_told_while_workers_read(
     assert any("pass over 2 ranges of sqlite" in name and group for name, group in shown)
     if not is_dry_run:
         assert any("slices of the commit table of sqlite" in name for name, _ in shown)
+    world.store.close()
+
+
+def test_what_a_worker_cannot_read_is_a_laggard(spark: SparkSession, tmp_path: Path) -> None:
+    """The other range is claimed; the reason is our own, out of a page of Java and Python."""
+    world = World(SqliteStore(str(tmp_path / "s.db")))
+    world.table(splits=[b"m"])
+    cell = world.put(b"a", 100)
+    world.put(b"a", 100, b"short", qualifier=shadow_qualifier(cell.qualifier))
+    before = world.cells()
+    environment = _environment(world, Told(world), spark.sparkContext)
+    (laggard,) = run(world.store, ALL_AT_ONCE, environment).laggards
+    assert (laggard.table, laggard.end) == ("t", b"m".hex())
+    assert b"short".hex() in laggard.reason
+    assert world.cells() == before
+    assert [claim.start for claim in Watermarks(world.control).claims()] == [b"m"]
     world.store.close()

@@ -22,7 +22,6 @@ def spark_beside(server: S3Server) -> Iterator[SparkSession]:
     """Give a session in this process's own Java, whose tasks are tried three times."""
     from pyspark.sql import SparkSession
 
-    import omidpy.committers.spark
     import omidpy.spark
 
     with own_java(), pytest.MonkeyPatch.context() as patch:
@@ -37,7 +36,6 @@ def spark_beside(server: S3Server) -> Iterator[SparkSession]:
             builder = builder.config(name, "127.0.0.1")
         session = builder.getOrCreate()
         omidpy.spark.register(session)
-        omidpy.committers.spark.register(session)
         try:
             yield session
         finally:
