@@ -141,7 +141,7 @@ IN_LEASES: Final = ("leases of Omid's", "oracles ended by LeaseLost")
         pytest.param(OPERATING, 5, IN_OPERATIONS, id="operations"),
         pytest.param(LEADING, 9, IN_LEASES, id="leases"),
         pytest.param(OPERATING, 24, IN_OPERATIONS, id="operations-more", marks=pytest.mark.nightly),
-        pytest.param(LEADING, 24, IN_LEASES, id="leases-more", marks=pytest.mark.nightly),
+        pytest.param(LEADING, 12, IN_LEASES, id="leases-more", marks=pytest.mark.nightly),
     ],
 )
 def test_worlds_with_zookeeper_find_nothing(
