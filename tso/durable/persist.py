@@ -179,6 +179,16 @@ class StorePersistence:
             LeaseLost: another oracle moved the ceiling meanwhile, or has the lease by now.
         """
         self._lease.check()
+        try:
+            return self._take_over(settings, now, accept_clock=accept_clock)
+        except ConfigError:
+            # An oracle that stood still since it took the lease finds what its successor has
+            # written, and would ask the operator to mend a store that nothing ails (I1).
+            self._lease.check()
+            raise
+
+    def _take_over(self, settings: Settings, now: Now, *, accept_clock: bool) -> Inherited:
+        """Do it, with a lease that may be lost before the ceiling is raised."""
         check_format(self._store)
         omid_ceiling = self._omid_ceiling() or 0
         if omid_ceiling:

@@ -147,6 +147,9 @@ class ZooKeeperLease:
         if node.data:
             published = decode_current(node.data, where=where)
             if published.epoch > epoch:
+                # It may be a successor's, of this store: we may have stood still since we took
+                # the leases.  Looked at behind the znode: who publishes has taken both before.
+                self.check()
                 raise ConfigError(
                     f"{where} names the oracle {node.data.decode()!r}, whose epoch is above "
                     f"{epoch}, the epoch of this store: the namespace belongs to another store, or "

@@ -362,6 +362,37 @@ def test_an_instance_that_loses_the_lease_under_its_ceiling_raises_no_watermark(
     assert ControlTable(store).read_number(LOW_WATERMARK_FACT) is None
 
 
+@pytest.mark.parametrize("initial", [None, 100_000])
+def test_an_instance_that_stood_still_in_a_fresh_store_asks_for_no_operator(
+    initial: int | None,
+) -> None:
+    """The commits that it finds without a ceiling below them are those of its successor."""
+    store, clock = PlainStore(), ManualClock()
+    create_system_tables(store)
+    slow, successor = (Lease(store, holder=name, clock=clock) for name in ("slow", "successor"))
+    assert slow.try_acquire() is None
+    persistence = StorePersistence(store, slow, initial_timestamp=initial)
+    now = Now(clock.wall_ms(), clock.monotonic_s())
+    get = store.get
+
+    def stand_still(table: str, rows: Sequence[bytes], **options: Any) -> Any:
+        found = get(table, rows, **options)
+        if table == TIMESTAMP_TABLE:
+            store.get = get  # type: ignore[method-assign]  # once
+            assert successor.try_acquire() is not None
+            clock.advance(11)
+            assert successor.try_acquire() is None
+            other = StorePersistence(store, successor)
+            begun = other.start(WORLD, now, accept_clock=False)
+            entry = (begun.ceiling - 100, begun.ceiling - 50)
+            other.flush(Batch(commits=Commits([entry])))
+        return found
+
+    store.get = stand_still  # type: ignore[method-assign]  # behind the ceiling, which is not there
+    with pytest.raises(LeaseLost):
+        persistence.start(WORLD, now, accept_clock=False)
+
+
 # -- batches ---------------------------------------------------------------------------------------
 
 

@@ -211,6 +211,20 @@ def test_an_address_that_changes_while_it_is_replaced_is_a_lost_lease(world: Wor
     assert world.ensemble.nodes[CURRENT].data == b"java:24758#2000"
 
 
+def test_an_oracle_that_stood_still_before_it_was_published_asks_for_no_operator(
+    world: World,
+) -> None:
+    """The later epoch in the znode is its successor's: nothing is wrong with the store."""
+    slow, successor = world.lease(), world.lease(THERE)
+    assert slow.try_acquire() is None
+    for _ in until_taken(world, successor):
+        pass
+    successor.publish(address=THERE, epoch=2000)
+    with pytest.raises(LeaseLost):
+        slow.publish(address=HERE, epoch=1000)
+    assert world.ensemble.nodes[CURRENT].data == b"h2:24758#2000"
+
+
 # -- keeping it ------------------------------------------------------------------------------------
 
 
