@@ -61,12 +61,14 @@ def recorded_ceiling(
         (newest_entry, f"a transaction that began at {newest_entry} has an entry"),
         (asked.drawn_ts, f"the oracle has just issued {asked.drawn_ts}"),
     )
+    # Before what would explain it: an oracle of ours may begin meanwhile, whose ceiling comes first.
+    is_in_use = bool(evidence[0] or commit_table.has_rows())
     ours_has_served = ControlTable(store).read(LOW_WATERMARK_FACT) is not None
     ceiling: int | None = read_timestamp_ceiling(store)
     if not ours_has_served:
         ceiling = max(ceiling or 0, asked.ceiling_elsewhere) or None
     if ceiling is None:
-        if ours_has_served or not (evidence[0] or commit_table.has_rows()):
+        if ours_has_served or not is_in_use:
             return None
         reason = f"{evidence[1]}, and no ceiling of timestamps is recorded"
     elif evidence[0] > ceiling:

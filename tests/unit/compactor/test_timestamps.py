@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -118,6 +119,23 @@ def test_a_store_that_no_oracle_ever_served_is_not_refused(store: MemoryStore) -
     """As `omidpy init` leaves it; there is nothing to do."""
     report = compact(store)
     assert (report.low_watermark, report.transactions_invalidated) == (0, 0)
+
+
+def test_an_oracle_that_begins_under_a_run_is_not_taken_for_omids(store: MemoryStore) -> None:
+    """Its first entry comes behind its ceiling, which the run has not found."""
+    get = store.get
+
+    def begin_behind(table: str, rows: Sequence[bytes], **options: Any) -> Any:
+        found = get(table, rows, **options)
+        if table == TIMESTAMP_TABLE:
+            store.get = get  # type: ignore[method-assign]  # once
+            record_ceiling(store)
+            ControlTable(store).write(LOW_WATERMARK_FACT, encode_long(L))
+            enter(store, CEILING - 50)
+        return found
+
+    store.get = begin_behind  # type: ignore[method-assign]  # the oracle is faster than the run
+    assert compact(store).low_watermark == 0
 
 
 @pytest.mark.parametrize("is_ours", [False, True])
