@@ -11,7 +11,7 @@ STAMP := .venv/.complete
 DEMO_STAMP := .venv/.demo
 DEMO_OUTPUT ?= demo-output
 PYTEST_ARGS ?=
-CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}/omidpy
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/omidpy
 # Much of the time of the tests is spent waiting for servers, so three workers share them, file by
 # file (tests/machines/shares.py), in the order that pyproject.toml gives.  One that dies is not
 # replaced: pytest-xdist would hand its finished files out again, and then wait for ever.
@@ -29,6 +29,7 @@ JOBS ?=
 RECORD ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export MYPY_CACHE_DIR := $(CACHE)/mypy
 # Python starts in half the time where it may keep what it has compiled, and tests start thousands.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -52,7 +53,7 @@ setup: $(STAMP)  ## make .venv with everything the other commands need
 lint: setup  ## format check, lint and types
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy --no-error-summary --cache-dir "$(CACHE)/mypy"
+	@$(BIN)/mypy --no-error-summary
 
 test: lint  ## lint, then every test that takes minutes at most, a real HBase among them
 	@sh .ci/test-newest

@@ -33,6 +33,8 @@ from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.hbase import identity
 from omidpy.storage.hbase.thrift1 import Thrift1Store
 from omidpy.storage.hbase.thrift2 import Thrift2Store
+from omidpy.testing.chapters.conditions import Conditions
+from omidpy.testing.chapters.tables import Tables
 from omidpy.testing.contract import StoreContract, in_threads
 from tests.machines.client_suite import ClientSuite, closing
 from tests.machines.hbase import HBase
@@ -64,6 +66,15 @@ def store(hbase: HBase, admin: Thrift2Store) -> Iterator[Thrift1Store]:
     store.close()
 
 
+class TestThrift1StoreByDay(Tables, Conditions):
+    """`hbase+thrift1://` where it lacks most; by night it is the whole contract."""
+
+    def reopen(self, store: Store) -> Store:
+        """Open the same HBase again."""
+        return Thrift1Store(store.url)
+
+
+@pytest.mark.nightly
 class TestThrift1Store(StoreContract):
     """`hbase+thrift1://` against the contract; what the gateway lacks is refused."""
 

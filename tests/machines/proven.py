@@ -11,7 +11,7 @@ import pytest
 from omidpy.errors import OmidError
 from omidpy.testing.verification import Judgement, Plan, verify
 
-TIMES_LONGER: Final = (1, 3, 9)
+TIMES_LONGER: Final = (1, 2, 4, 8)
 
 
 def proven(plan: Plan, is_enough: Callable[[Judgement], bool]) -> Judgement:
