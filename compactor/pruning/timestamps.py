@@ -61,7 +61,7 @@ def recorded_ceiling(
         (newest_entry, f"a transaction that began at {newest_entry} has an entry"),
         (asked.drawn_ts, f"the oracle has just issued {asked.drawn_ts}"),
     )
-    # Before what would explain it: an oracle of ours may begin meanwhile, whose ceiling comes first.
+    # Before what would explain it: an oracle of ours may begin meanwhile, its ceiling first.
     is_in_use = bool(evidence[0] or commit_table.has_rows())
     ours_has_served = ControlTable(store).read(LOW_WATERMARK_FACT) is not None
     ceiling: int | None = read_timestamp_ceiling(store)
