@@ -9,14 +9,16 @@ What tells: a timestamp above the recorded ceiling, or one where no ceiling is r
 the low watermark, the newest entry of the commit table, or one that the oracle has just issued.
 Each is read before the ceiling, which ours raises before it issues anything.
 
-Omid's may keep them in ZooKeeper, where `--tso zk://...` finds them.  But once ours has served, its
-own ceiling is in the store, and an instance of Omid's that goes on from another knows nothing of
-what ours has issued.
+Omid's may keep them in ZooKeeper, where `--tso zk://...` finds them.  It raises that ceiling every
+few seconds, so that it is read anew each time, behind what tells, as the one in the store is.  But
+once ours has served, its own ceiling is in the store, and an instance of Omid's that goes on from
+another knows nothing of what ours has issued.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from omidpy.errors import ConfigError, StorageError
@@ -33,12 +35,12 @@ from omidpy.storage.base import Store
 
 
 class Asked(NamedTuple):
-    """What the oracle itself said, and what is recorded elsewhere than in the store."""
+    """What the oracle itself said, and where else than in the store its ceiling is recorded."""
 
     drawn_ts: int = 0
     """A timestamp that it issued before the run; 0 if it was not asked."""
-    ceiling_elsewhere: int = 0
-    """The ceiling that Omid keeps in ZooKeeper; 0 if there is none, or it was not asked for."""
+    ceiling_elsewhere: Callable[[], int] = lambda: 0
+    """Reads the ceiling that Omid keeps in ZooKeeper; 0 if there is none, or nobody said where."""
 
 
 NOBODY: Final = Asked()
@@ -53,7 +55,8 @@ def recorded_ceiling(
     Raises:
         ConfigError: the issuer of timestamps does not record them.
 
-    Cost: 2 gets, and 17 scans of one row.
+    Cost: 2 gets, and 17 scans of one row; where ours has never served, 1 session with ZooKeeper if
+    that was named.
     """
     newest_entry = _newest_entry(commit_table)
     evidence = max(
@@ -66,7 +69,7 @@ def recorded_ceiling(
     ours_has_served = ControlTable(store).read(LOW_WATERMARK_FACT) is not None
     ceiling: int | None = read_timestamp_ceiling(store)
     if not ours_has_served:
-        ceiling = max(ceiling or 0, asked.ceiling_elsewhere) or None
+        ceiling = max(ceiling or 0, asked.ceiling_elsewhere()) or None
     if ceiling is None:
         if ours_has_served or not is_in_use:
             return None

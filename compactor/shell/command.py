@@ -103,8 +103,13 @@ def ask_oracle(store: Store, tso: str) -> Asked:
     if not tso.startswith("zk:"):
         return Asked(drawn_ts)
     address = zookeeper.parse_zookeeper(tso)
-    with zookeeper.connected(address) as session:
-        return Asked(drawn_ts, zookeeper.read_omid_ceiling(session, address) or 0)
+
+    def read_ceiling() -> int:
+        with zookeeper.connected(address) as session:
+            return zookeeper.read_omid_ceiling(session, address) or 0
+
+    read_ceiling()  # an ensemble that cannot be reached is told before anything is begun
+    return Asked(drawn_ts, read_ceiling)
 
 
 def show(

@@ -13,7 +13,7 @@ from compactor.ranges.progress import NoProgress
 from compactor.report import Report
 from compactor.run.environment import Environment
 from compactor.run.local import ranges_here
-from compactor.run.plan import run
+from compactor.run.plan import Compaction, run
 from compactor.shell.command import ask_oracle
 from omidpy.base.cells import LOW_WATERMARK_ROW, commit_row, encode_commit, encode_long
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
@@ -167,7 +167,7 @@ def test_an_oracle_of_omids_that_took_over_from_ours_and_records_nothing_is_refu
     elif evidence == "entry":
         enter(store, above)
     drawn_ts = above if evidence == "issued" else 0
-    message = refused(store, Asked(drawn_ts, elsewhere))
+    message = refused(store, Asked(drawn_ts, lambda: elsewhere))
     assert f"above the recorded ceiling {CEILING}" in message
     assert str(above) in message
 
@@ -187,8 +187,27 @@ def test_timestamps_in_zookeeper_are_recorded_too(store: MemoryStore, stale_ceil
         record_ceiling(store, stale_ceiling)
     omids_low_watermark(store, L)
     assert "ceiling" in refused(store)
-    assert "ceiling" in refused(store, Asked(CEILING + 50, CEILING))
-    assert compact(store, Asked(CEILING, CEILING)).transactions_invalidated == 1
+    assert "ceiling" in refused(store, Asked(CEILING + 50, lambda: CEILING))
+    assert compact(store, Asked(CEILING, lambda: CEILING)).transactions_invalidated == 1
+
+
+def test_a_ceiling_in_zookeeper_that_rises_under_a_run_is_no_sign_of_a_lost_one(
+    store: MemoryStore,
+) -> None:
+    """Omid raises it every ten seconds, and to begin a job of Spark takes longer."""
+    in_zookeeper = [CEILING]
+    asked = Asked(CEILING, lambda: in_zookeeper[0])
+    clock = ManualClock()
+    executor = ranges_here(store, clock)
+    environment = Environment(clock, executor, clock.advance, NoProgress(), asked=asked)
+    compaction = Compaction(store, ALL_AT_ONCE, environment)
+    in_zookeeper[0] = CEILING + 500  # before anything above the old one is issued
+    omids_low_watermark(store, CEILING + 100)
+    enter(store, CEILING + 450)
+    assert compaction.begin() == CEILING + 100
+    in_zookeeper[0] = CEILING + 1000
+    # By the ceiling of before, what a restore has brought back would be in no doubt.
+    assert compaction.newest_now() >= CEILING + 1000
 
 
 def test_an_oracle_is_asked_for_a_timestamp_and_zookeeper_for_omids_ceiling(
@@ -200,7 +219,8 @@ def test_an_oracle_is_asked_for_a_timestamp_and_zookeeper_for_omids_ceiling(
     ensemble = FakeEnsemble()
     monkeypatch.setattr("compactor.shell.command.open_oracle", lambda _store, _tso: oracle)
     monkeypatch.setattr(zookeeper, "connected", lambda _: nullcontext(FakeZooKeeper(ensemble)))
-    assert ask_oracle(store, "127.0.0.1:24758") == Asked(750)
-    assert ask_oracle(store, "zk://h/ns") == Asked(800)
+    assert ask_oracle(store, "127.0.0.1:24758").drawn_ts == 750
+    asked = ask_oracle(store, "zk://h/ns")
+    assert (asked.drawn_ts, asked.ceiling_elsewhere()) == (800, 0)
     ensemble.nodes["/ns/omid/timestamp"] = Znode(encode_long(CEILING), 0)
-    assert ask_oracle(store, "zk://h/ns") == Asked(850, CEILING)
+    assert asked.ceiling_elsewhere() == CEILING
