@@ -24,6 +24,7 @@ What an operator knows no process can know: `accept` ends a doubt.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -39,6 +40,8 @@ SIGHTED_PREFIX: Final = b"sighted/"
 NO_DOUBT: Final = 0
 DOUBTS_ALL: Final = MAX_VERSION + 1
 """What nothing is known about is in doubt as a whole."""
+_GONE: Final = -1
+"""The state of a table that is not there."""
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -78,59 +81,93 @@ def sight(
     Returns:
         By name, those that are there.
 
-    Cost: 2 RPCs, and 1 conditional write for each table in a new state.
+    Cost: 2 RPCs, and 1 conditional write, or 1 get more where it only looks, for each table in a
+    new state.
     """
     if not (tables and isinstance(store, RestoresTables)):
         return {}
     control = ControlTable(store)
+    rows = {table: _row(table, which) for table, which in tables.items()}
+    known = dict(zip(rows, control.read_many(tuple(rows.values())), strict=True))
+    # Behind what is remembered, so that of two states the later one is this one: a run that stood
+    # still in between would take the table for restored, because a faster one has seen it later.
     states = store.table_states(list(tables))
-    rows = {table: _row(table, which) for table, which in tables.items() if table in states}
-    known = dict(zip(rows, control.read_many(tuple(rows.values())), strict=True)) if rows else {}
 
-    def first(table: str) -> int:
+    def first(table: str, state: int) -> int:
         """Return what is in doubt about a table that nobody has seen by its incarnation."""
         if not tables[table]:
             return NO_DOUBT
         # It may have been given its incarnation only now.
         unnamed = _row(table, "")
         for one in _decoded(unnamed, control.read(unnamed)):
-            if (one.table, one.state) == (table, states[table]):
+            if (one.table, one.state) == (table, state):
                 return one.doubtful
         return newest()
 
-    return {
-        table: _sight(
-            control, row, table, states[table], known[table], first, newest, only_looks=only_looks
-        )
-        for table, row in rows.items()
-    }
+    found = {}
+    for table, row in rows.items():
+        if table in states:
+            remembered = _Remembered(store, control, row, table, known[table], states[table])
+            seen = _sight(remembered, first, newest, only_looks=only_looks)
+            if seen is not None:
+                found[table] = seen
+    return found
+
+
+@dataclass
+class _Remembered:
+    """What is remembered of a table, and in which state it was found behind that."""
+
+    store: RestoresTables
+    control: ControlTable
+    row: bytes
+    table: str
+    raw: bytes | None
+    state: int
+
+    def is_so_still(self) -> bool:
+        """Say whether nobody has seen it since; else look again."""
+        raw, before = self.control.read(self.row), self.raw
+        if raw != before:
+            self.look_again(raw)
+        return raw == before
+
+    def replace(self, new: bytes) -> bool:
+        """Remember something else, unless another has, and then look again."""
+        if self.control.replace(self.row, self.raw, new):
+            return True
+        self.look_again(self.control.read(self.row))
+        return False
+
+    def look_again(self, raw: bytes | None) -> None:
+        """Take what is remembered now, and the state behind that."""
+        self.raw = raw
+        self.state = self.store.table_states([self.table]).get(self.table, _GONE)
 
 
 def _sight(
-    control: ControlTable,
-    row: bytes,
-    table: str,
-    state: int,
-    raw: bytes | None,
-    first: Callable[[str], int],
+    one: _Remembered,
+    first: Callable[[str, int], int],
     newest: Callable[[], int],
     *,
     only_looks: bool,
-) -> Seen:
-    while True:
+) -> Seen | None:
+    """Look what is known of a table, and remember its state; None: it is gone meanwhile."""
+    while one.state != _GONE:
+        table, state = one.table, one.state
         try:
-            sightings = _decoded(row, raw)
-            for one in sightings:
-                if (one.table, one.state) == (table, state):
-                    return Seen(state, one.doubtful)
-            doubtful = newest() if sightings else first(table)
+            sightings = _decoded(one.row, one.raw)
+            for known in sightings:
+                if (known.table, known.state) == (table, state):
+                    return Seen(state, known.doubtful)
+            doubtful = newest() if sightings else first(table, state)
         except CorruptCell as error:
             why = f"cannot be told from an earlier one: {error}; nothing without a proof is dropped"
             return Seen(state, DOUBTS_ALL, complaint=why)
-        more = _with(sightings, Sighting(table, state, doubtful))
-        if only_looks or control.replace(row, raw, encode_document(more)):
+        more = encode_document(_with(sightings, Sighting(table, state, doubtful)))
+        if one.is_so_still() if only_looks else one.replace(more):
             return Seen(state, doubtful)
-        raw = control.read(row)
+    return None
 
 
 def sight_first(store: Store, schema: TableSchema) -> None:
@@ -141,18 +178,11 @@ def sight_first(store: Store, schema: TableSchema) -> None:
     if not isinstance(store, RestoresTables):
         return
     table, row = schema.name, _row(schema.name, incarnation(schema))
-    states, control = store.table_states([table]), ControlTable(store)
+    control = ControlTable(store)
+    raw, states = control.read(row), store.table_states([table])
     if table in states:
-        _sight(
-            control,
-            row,
-            table,
-            states[table],
-            control.read(row),
-            lambda _: NO_DOUBT,
-            lambda: DOUBTS_ALL,
-            only_looks=False,
-        )
+        remembered = _Remembered(store, control, row, table, raw, states[table])
+        _sight(remembered, lambda *_: NO_DOUBT, lambda: DOUBTS_ALL, only_looks=False)
 
 
 def state_of(store: Store, table: str) -> int | None:

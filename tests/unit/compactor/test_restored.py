@@ -233,6 +233,30 @@ def test_an_operator_ends_the_doubt(world: Restoring) -> None:
     assert not report.laggards
 
 
+@pytest.mark.parametrize("only_looks", [False, True])
+@pytest.mark.parametrize("call", ["table_states", "get"])
+def test_who_stood_still_takes_no_table_for_restored_that_another_has_seen_since(
+    world: Restoring, monkeypatch: pytest.MonkeyPatch, call: str, *, only_looks: bool
+) -> None:
+    """An operator would be asked once more for a word that lets cells go."""
+    real = getattr(world.store, call)
+
+    def stand_still(*what: Any, **more: Any) -> Any:
+        found = real(*what, **more)
+        monkeypatch.undo()  # once
+        world.store.enable_again("t")
+        world.compact()
+        accepted(world, "t")
+        return found
+
+    monkeypatch.setattr(world.store, call, stand_still)
+    seen = sight(world.store, {"t": "one"}, newest=lambda: CEILING, only_looks=only_looks)
+
+    assert call == "table_states" or seen["t"].doubtful == 0
+    assert world.doubts() == {}
+    assert not world.compact().laggards
+
+
 def test_an_operator_is_told_what_a_word_would_cost(world: Restoring) -> None:
     """Before he gives it."""
     world.put(b"b", 1500)
