@@ -9,11 +9,16 @@ so that a token, an oracle or a client of the one must not be taken for one of t
 
 It is written under another name and renamed when it is whole and durable.  It has no write-ahead
 log, so that it is one file; what opens it as a store turns the log on.
+
+Who fills it holds a lock on it, so that one that was left by a process that was killed, and is to
+be removed, is told from one that is being filled.  And nobody gives away, or removes, what has the
+other name by then and is not what it has filled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import time
@@ -41,6 +46,8 @@ PAGES_AT_A_TIME: Final = 4096
 """16 MiB, between two reports of progress."""
 
 PARTIAL: Final = ".partial"
+LOCK_TRIES: Final = 5
+LOCK_PAUSE_S: Final = 0.01
 
 Progress = Callable[[int, int], None]
 """Told how many pages were copied, and of how many."""
@@ -100,33 +107,61 @@ def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | N
     with _looked_at(target):
         if not final.parent.is_dir():
             raise ConfigError(f"there is no directory {final.parent} for {target}; make it")
-        for path in (final, partial_path):
-            if path.exists():
-                raise ConfigError(f"{path} exists already; name a new file, or remove it first")
+        if final.exists():
+            raise ConfigError(f"{final} exists already; name a new file, or remove it first")
+        if partial_path.exists():
+            raise ConfigError(_unfinished(partial_path))
         for log in left_logs(final):
             raise ConfigError(
                 f"{log} was left by a file that was there before, and SQLite would take it for the "
                 f"copy's; move it away first, and {final}-shm with it"
             )
-    _claim(partial_path)
+    claim = _claim(partial_path)
     try:
-        copied = in_one_view(lambda source: _fill(source, str(partial_path), progress), connection)
-        _rename(partial_path, final)
-    except BaseException:
-        with contextlib.suppress(StorageError):  # why it failed says more
-            _remove(partial_path)
-        raise
-    _remove(partial_path)
+        try:
+            copied = in_one_view(lambda src: _fill(src, str(partial_path), progress), connection)
+            _check_own(partial_path, claim)
+            _rename(partial_path, final)
+        except BaseException as error:
+            if isinstance(error, StorageError):
+                _check_own(partial_path, claim)  # SQLite says of that that it may not write
+            with contextlib.suppress(StorageError):  # why it failed says more
+                _remove(partial_path, claim)
+            raise
+        _remove(partial_path, claim)
+    finally:
+        if claim is not None:
+            os.close(claim)
     sync_directory(final.parent)
     return copied
 
 
-def _remove(partial_path: Path) -> None:
-    """Remove what is left of a copy, or the first of its two names.
+def _unfinished(partial_path: Path) -> str:
+    """Say what a file is that has the name of an unfinished copy."""
+    try:
+        with partial_path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return (
+            f"{partial_path} is being filled by another backup, or restore, at this moment; wait "
+            "until that has ended, or name a new file"
+        )
+    except OSError:
+        return f"{partial_path} exists already; name a new file"
+    return (
+        f"{partial_path} was left by a backup, or restore, that was killed; remove it, or name a "
+        "new file"
+    )
+
+
+def _remove(partial_path: Path, claim: int | None) -> None:
+    """Remove what is left of a copy, or the first of its two names, unless that is another's.
 
     Raises:
         StorageUnavailable: that was refused.
     """
+    if not _is_own(partial_path, claim):
+        return
     for path in (partial_path, partial_path.with_name(partial_path.name + "-journal")):
         try:
             path.unlink(missing_ok=True)
@@ -134,21 +169,52 @@ def _remove(partial_path: Path) -> None:
             raise StorageUnavailable(f"remove {path}, which is left: {error.strerror}") from error
 
 
-def _claim(path: Path) -> None:
+def _claim(path: Path) -> int | None:
     """Make the file that is filled, which no other user can read, unless somebody fills it.
 
     Two that filled one file would each tell of the other's copy, or of what it left of both.
+
+    Returns:
+        A descriptor of it, which holds its lock until it is closed.  That is for when SQLite has
+        closed the file: to close one of its files drops its locks.  None: SQLite will say why.
 
     Raises:
         ConfigError: it was made by somebody else since it was looked for.
     """
     try:
-        # Closed before SQLite opens it: to close one of its files drops its locks.
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        claim = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError as error:
         raise ConfigError(f"{path} was made by somebody else meanwhile") from error
     except OSError:
-        return  # SQLite says the same, and in more words
+        return None  # SQLite says the same, and in more words
+    for _ in range(LOCK_TRIES):  # who looks whether it is held holds it for a moment
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError:
+            time.sleep(LOCK_PAUSE_S)  # it serves messages alone
+    return claim
+
+
+def _is_own(partial_path: Path, claim: int | None) -> bool:
+    """Say whether a name still is that of the file that was claimed."""
+    try:
+        return claim is None or os.path.samestat(os.fstat(claim), partial_path.stat())
+    except OSError:
+        return False
+
+
+def _check_own(partial_path: Path, claim: int | None) -> None:
+    """Refuse to give away what is not what was filled: another copy, which may be half a one.
+
+    Raises:
+        StorageError: it was removed while it was filled, and perhaps made anew.
+    """
+    if not _is_own(partial_path, claim):
+        raise StorageError(
+            f"{partial_path} was removed, or replaced, while it was filled, so that there is no "
+            "copy; begin again"
+        )
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -246,6 +247,7 @@ def test_without_links_a_copy_is_renamed(
     with omidpy.connect(url) as tm:
         tm.create_table("t", families=["cf"])
         write(tm, 1)
+    link = os.link
     monkeypatch.setattr(os, "link", refuse)
     admin.backup(url, tmp_path / "copy.db")
     with omidpy.connect(f"sqlite:///{tmp_path}/copy.db") as tm:
@@ -257,6 +259,7 @@ def test_without_links_a_copy_is_renamed(
     assert (tmp_path / "other.db").stat().st_size == 0
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refuse)
+        patch.setattr(os, "link", link)
         with pytest.raises(StorageUnavailable, match=r"remove .*third\.db\.partial, which is left"):
             admin.backup(url, tmp_path / "third.db")
 
@@ -269,12 +272,12 @@ def test_of_two_copies_to_one_place_one_is_made(
     target = tmp_path / "copy.db"
     others: list[str] = []
 
-    def claim(path: Path) -> None:
+    def claim(path: Path) -> int | None:
         if not others:
             others.append("another")
             admin.backup(url, target)  # between the look and the beginning
             path.write_bytes(b"of a third one that is at it")
-        real(path)
+        return real(path)
 
     real = sqlite_backup._claim
     monkeypatch.setattr(sqlite_backup, "_claim", claim)
@@ -283,6 +286,61 @@ def test_of_two_copies_to_one_place_one_is_made(
     assert (tmp_path / "copy.db.partial").read_bytes() == b"of a third one that is at it"
     with omidpy.connect(f"sqlite:///{target}") as copy:
         assert copy.tables() == ["t"]
+
+
+def test_nobody_is_told_to_remove_what_is_being_filled(
+    tm: TransactionManager, url: str, tmp_path: Path
+) -> None:
+    """Who did so, and began another copy, had half of that one called a whole one."""
+    target = tmp_path / "copy.db"
+    said: list[str] = []
+
+    def progress(_done: int, _total: int) -> None:
+        if not said:
+            with pytest.raises(ConfigError) as caught:
+                admin.backup(url, target)
+            said.append(str(caught.value))
+
+    admin.backup(url, target, progress=progress)
+    assert "is being filled by another" in said[0]
+    assert "remove it" not in said[0]
+    target.unlink()
+    (tmp_path / "copy.db.partial").touch()
+    with pytest.raises(ConfigError, match=r"was left by .* that was killed; remove it"):
+        admin.backup(url, target)
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize("is_late", [False, True], ids=["while-written", "while-examined"])
+def test_a_copy_that_was_removed_while_it_was_filled_is_none(
+    tm: TransactionManager,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_made_anew: bool,
+    is_late: bool,
+) -> None:
+    """What has its name by then is another's, and may be half a copy."""
+    target, partial = tmp_path / "copy.db", tmp_path / "copy.db.partial"
+
+    def remove(*_: object) -> None:
+        partial.unlink(missing_ok=True)
+        if is_made_anew:
+            partial.write_bytes(b"half of another one")
+
+    def fill(*arguments: Any) -> Any:
+        copied = real(*arguments)
+        remove()
+        return copied
+
+    real = sqlite_backup._fill
+    if is_late:
+        monkeypatch.setattr(sqlite_backup, "_fill", fill)
+    with pytest.raises(StorageError, match="was removed, or replaced, while it was filled"):
+        admin.backup(url, target, progress=None if is_late else remove)
+    assert not target.exists()
+    assert partial.exists() == is_made_anew
 
 
 def test_a_copy_that_fails_leaves_nothing(tm: TransactionManager, url: str, tmp_path: Path) -> None:
