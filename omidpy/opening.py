@@ -97,11 +97,15 @@ def open_oracle(store: Store, tso: str, *, client: int | None = None) -> Oracle:
             resolve=zookeeper.resolver(address), store_id=store.store_id, tls=tls, client=client
         )
     elif place == "store:":
-        from omidpy.facts.leadership import lease_address  # noqa: PLC0415 - only for its address
+        from omidpy.facts.leadership import lease_place  # noqa: PLC0415 - only for its address
+        from omidpy.oracle.address import Place  # noqa: PLC0415 - the same
 
         tls = client_tls(options_of(query, address=place), address=place)
         oracle = TcpOracle(
-            resolve=lambda: lease_address(store), store_id=store.store_id, tls=tls, client=client
+            resolve=lambda: Place(*lease_place(store)),
+            store_id=store.store_id,
+            tls=tls,
+            client=client,
         )
     else:
         tls = client_tls(options_of(query, address=place), address=place)

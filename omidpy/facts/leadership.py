@@ -15,6 +15,7 @@ from omidpy.base.documents import Natural
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import ConfigError, CorruptCell, NoSuchTable, OracleUnavailable
 from omidpy.facts.control import ControlTable, decode_document
+from omidpy.model import Timestamp
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 
@@ -82,7 +83,13 @@ def read_lease(store: Store) -> LeaseRecord | None:
 
 
 def lease_address(store: Store) -> tuple[str, int]:
-    """Return where the oracle of a store answers, as (host, port).
+    """Return where the oracle of a store answers, as (host, port); see `lease_place`."""
+    host, port, _ = lease_place(store)
+    return host, port
+
+
+def lease_place(store: Store) -> tuple[str, int, Timestamp]:
+    """Return where the oracle of a store answers, as (host, port), and its epoch.
 
     Raises:
         OracleUnavailable: no oracle holds the lease, or its holder cannot answer yet.
@@ -99,4 +106,4 @@ def lease_address(store: Store) -> tuple[str, int]:
             f"the oracle of {store.url} lives inside process {record.pid} on {record.host}, where "
             f"no other process can reach it; end it and start {server_command(store.url)}"
         )
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), int(port), Timestamp(record.epoch)

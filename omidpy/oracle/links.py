@@ -119,7 +119,8 @@ class Links:
         """Return the link in use, or one attempt's new one.
 
         Raises:
-            OracleUnavailable: if no oracle answers there; the message says how to start an oracle.
+            OracleUnavailable: if no oracle answers there, or another one than was published there;
+                the message says how to start an oracle.
             ConfigError: if the oracle is of another kind, or serves another store.
             RemoteProtocolError: if it breaks the protocol, or is no oracle.
         """
@@ -208,6 +209,13 @@ class Links:
         store_id = None if told.store_id is None else told.store_id.decode("utf-8", "replace")
         expected = self._expected_store_id
         if store_id is not None and expected is not None and store_id != expected:
+            if link.published_epoch not in (0, told.epoch):
+                # Ours has ended, and what is published of it stands until its successor begins:
+                # its place is another one's by now, as the port of a machine with many stores.
+                raise OracleUnavailable(
+                    f"the oracle that was published at {self.where} has ended: that of another "
+                    f"store, {store_id}, answers there by now"
+                )
             raise ConfigError(
                 f"the oracle at {self.where} serves the store {store_id}, and this client uses "
                 f"the store {expected}; connect to that store's oracle, or start one with "

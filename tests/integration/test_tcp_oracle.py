@@ -953,6 +953,36 @@ def test_the_oracle_found_after_a_reconnect_must_serve_the_same_store() -> None:
             oracle.begin()
 
 
+def test_a_place_that_another_stores_oracle_has_taken_is_no_matter_of_configuration() -> None:
+    """Ours has ended, and is published there until its successor begins: it is waited for."""
+    other = PeerCapabilities(int(Feature.INVALIDATE), b"store-z", Timestamp(77_000))
+    ours = PeerCapabilities(int(Feature.INVALIDATE), b"store-a", Timestamp(2000))
+
+    def of_another_store(peer: Conversation) -> None:
+        peer.shake_hands(other)
+        peer.wait_hangup()
+
+    with ScriptedOracle(of_another_store, obliging(first_ts=5000, capabilities=ours)) as server:
+        places = iter([Timestamp(1000), Timestamp(2000)])
+        oracle = TcpOracle(
+            resolve=lambda: Place("127.0.0.1", server.port, next(places)),
+            store_id="store-a",
+            request_timeout_s=PATIENCE_S,
+        )
+        with closing(oracle):
+            assert oracle.begin().start_ts == 5000
+
+    with ScriptedOracle(of_another_store) as server:
+        oracle = TcpOracle(
+            resolve=lambda: Place("127.0.0.1", server.port, Timestamp(77_000)), store_id="store-a"
+        )
+        with (
+            closing(oracle),
+            pytest.raises(ConfigError, match="serves the store store-z"),
+        ):
+            oracle.ping()
+
+
 def test_an_oracle_that_does_not_fit_is_left_at_once() -> None:
     """The connection would take one of the places of those who do belong there."""
     is_left = threading.Event()
