@@ -19,7 +19,7 @@ have removed themselves since: see `docs/guide/backup.md`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -163,7 +163,8 @@ class SnapshotHolds:
         """Lower what may be forgotten to what no snapshot needs.
 
         The snapshots are listed after the claims were read: one that is begun later has all that
-        they speak of.
+        they speak of.  And after what is remembered of them: a run that stood still in between
+        would forget what a faster one has found out about a later one.
 
         Args:
             limits: What the claims allow to forget.
@@ -173,18 +174,22 @@ class SnapshotHolds:
         Returns:
             The lower limits, and which snapshots made them so.
         """
+        known, malformed = self._control.documents(SNAPSHOT_PREFIX, _Held)
         try:
             found = self._counting(standings)
         except StorageError as error:
             reason = (
                 f"the snapshots in {self._root.address} could not be listed, so that nobody knows "
-                f"what they need: {error}; `--hbase-root FOLDER` says where they are, "
-                f"`--hbase-root {NO_SNAPSHOTS}` that they are of no account"
+                f"what they need: {error}; the next run looks again, `--hbase-root FOLDER` says "
+                f"where they are, `--hbase-root {NO_SNAPSHOTS}` that they are of no account"
             )
             nothing = Laggard.of(self._commit_table, KeyRange(), watermark=HOLE, reason=reason)
             return _lowered(limits, HOLE), [nothing]
         self._remember_root()
-        held = self._held(found, standings, list(claims))
+        held = self._held(found, standings, list(claims), known, malformed)
+        gone = (known.keys() | malformed.keys()) - {_row(one) for one in found}
+        if gone and not self._is_dry_run:
+            self._control.forget(sorted(gone))
         binding = [one for one in found if held[one] < limits.horizon]
         least = min((held[one] for one in found), default=limits.horizon)
         laggards = [
@@ -214,12 +219,13 @@ class SnapshotHolds:
         snapshots: Sequence[TableSnapshot],
         standings: Iterable[TableStanding],
         claims: Sequence[Claim],
+        known: Mapping[bytes, _Held],
+        malformed: Container[bytes],
     ) -> dict[TableSnapshot, int]:
         """Return up to where each holds only cells that need no entry.
 
-        Cost: 1 scan, and 1 write for each that is seen for the first time.
+        Cost: 1 conditional write for each that is seen for the first time.
         """
-        known, malformed = self._control.documents(SNAPSHOT_PREFIX, _Held)
         usable = relevant(claims, owned(standings))[0]
         held: dict[TableSnapshot, int] = {}
         for one in snapshots:
@@ -227,12 +233,12 @@ class SnapshotHolds:
             found = known.get(row)
             if found is None:
                 found = _Held(_healed(one, usable), one.is_flushed)
-                if not self._is_dry_run:
+                if row in malformed and not self._is_dry_run:
                     self._control.write(row, encode_document(found))
+                elif not self._is_dry_run:
+                    # Unless a faster run has found it out, of claims that are thinned out by now.
+                    self._control.replace(row, None, encode_document(found))
             held[one] = found.horizon
-        gone = (known.keys() | malformed.keys()) - {_row(one) for one in snapshots}
-        if gone and not self._is_dry_run:
-            self._control.forget(sorted(gone))
         return held
 
 

@@ -17,6 +17,7 @@ Where the folder is, `Folder` hides: on this machine, or wherever Spark's driver
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -30,6 +31,9 @@ SNAPSHOTS: Final = ".hbase-snapshot"
 UNDER_WAY: Final = ".tmp"
 DESCRIPTION: Final = ".snapshotinfo"
 MANIFEST: Final = "data.manifest"
+
+PAUSES_S: Final = (0.1, 0.4)
+"""Before a snapshot without a description is looked at again."""
 
 SKIPS_FLUSH: Final = 2
 """The type of a snapshot without what servers have in memory alone."""
@@ -119,6 +123,22 @@ def list_snapshots(root: Folder) -> list[TableSnapshot]:
     """
     if root.read(ROOT_MARK) is None:
         raise StorageError(f"it has no file {ROOT_MARK}, so that it is not the root of an HBase")
+    for pause_s in (*PAUSES_S, None):
+        try:
+            return _listed(root)
+        except _NoDescription:
+            # HBase removes the folder of one that is deleted file by file.
+            if pause_s is None:
+                raise
+            time.sleep(pause_s)
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+class _NoDescription(StorageError):
+    """A snapshot lacks its description: it is damaged, or being deleted."""
+
+
+def _listed(root: Folder) -> list[TableSnapshot]:
     found: dict[str, TableSnapshot] = {}
     # In this order: one that comes to its end meanwhile is seen in both places, or in the second.
     for parent in (f"{SNAPSHOTS}/{UNDER_WAY}", SNAPSHOTS):
@@ -131,7 +151,7 @@ def list_snapshots(root: Folder) -> list[TableSnapshot]:
                 manifest = root.read(f"{path}/{MANIFEST}")
                 found[name] = read_snapshot(path, description, manifest)
             elif parent == SNAPSHOTS and root.names(path) is not None:
-                raise StorageError(f"the snapshot {name} has no {DESCRIPTION}")
+                raise _NoDescription(f"the snapshot {name} has no {DESCRIPTION}")
     return list(found.values())
 
 

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from compactor.options import NO_SNAPSHOTS, Options
-from compactor.pruning.snapshot_holds import ROOT_FACT, SNAPSHOT_PREFIX, recorded_holds
-from compactor.pruning.snapshots import LocalFolder, TableSnapshot, list_snapshots, local_folder
+from compactor.pruning.prune import PruneLimits
+from compactor.pruning.snapshot_holds import (
+    ROOT_FACT,
+    SNAPSHOT_PREFIX,
+    SnapshotHolds,
+    recorded_holds,
+)
+from compactor.pruning.snapshots import (
+    LocalFolder,
+    SnapshotRoot,
+    TableSnapshot,
+    list_snapshots,
+    local_folder,
+)
 from compactor.pruning.standing import read_standing
 from compactor.ranges.range_pass import OnStep, ignore_step
 from compactor.report import RunLog
 from compactor.shell.display import summary
 from compactor.shell.metrics import values_of
+from compactor.tables.ownership import survey
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE
 from omidpy.errors import ConfigError, StorageError
 from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.model import Timestamp
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
 from tests.machines.restoring import RestoringStore
@@ -94,6 +110,21 @@ def test_a_snapshot_that_has_not_begun_to_look_is_none(root: Root) -> None:
     """What it will hold is healed further than anything that counts now."""
     folder = root.snapshot("one", "t", 1, is_under_way=True)
     (folder / ".snapshotinfo").unlink()
+    assert list_snapshots(LocalFolder(str(root.path))) == []
+
+
+def test_a_snapshot_that_is_being_deleted_is_no_damaged_one(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File by file; and whoever is told that snapshots cannot be listed may declare them void."""
+    folder = root.snapshot("one", "t", 1)
+    (folder / ".snapshotinfo").unlink()
+
+    def delete_the_rest(_: float) -> None:
+        (folder / "data.manifest").unlink()
+        folder.rmdir()
+
+    monkeypatch.setattr(time, "sleep", delete_the_rest)
     assert list_snapshots(LocalFolder(str(root.path))) == []
 
 
@@ -207,6 +238,35 @@ def test_what_a_snapshot_holds_is_remembered(world: Snapshots) -> None:
 
     world.run(3000)
 
+    assert [one.watermark for one in world.report.laggards] == [1000]
+
+
+@pytest.mark.parametrize("moment", ["before-it-lists", "before-it-remembers"])
+def test_a_run_that_stood_still_forgets_nothing_of_a_later_snapshot(
+    world: Snapshots, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """What that holds was found by claims which are gone by now: it would hold all, for ever."""
+    holds = SnapshotHolds(
+        world.control,
+        SnapshotRoot(str(world.root.path), LocalFolder(str(world.root.path))),
+        commit_table=COMMIT_TABLE,
+        is_dry_run=False,
+    )
+    limits = PruneLimits(Timestamp(0), Timestamp(1000), Timestamp(1000))
+    standings = survey(world.store, COMMIT_TABLE)
+    real = holds._counting
+
+    def stand_still(ours: Any) -> Any:
+        found = [] if moment == "before-it-remembers" else None
+        world.snapshot()
+        world.run(2000)
+        assert isinstance(world.store, RestoringStore)
+        world.store.enable_again("t")
+        return real(ours) if found is None else found
+
+    monkeypatch.setattr(holds, "_counting", stand_still)
+    holds.limit(limits, standings, [])
+    world.run(3000)
     assert [one.watermark for one in world.report.laggards] == [1000]
 
 
