@@ -142,7 +142,10 @@ class Driver:
 
     def _run(self, low_watermark: Timestamp, *, should_resume: bool) -> None:
         left, has_waited = self._take_lease()
-        if has_waited:
+        if has_waited or left is not None:
+            # What is left may be of a run that began behind us, while we stood still: by what was
+            # known before, its low watermark would be one that the oracle has lost, and entries of
+            # its time would be malformed.
             low_watermark = self._work.begin()
         if left is not None and should_resume:
             self._resume(left, low_watermark)

@@ -28,7 +28,14 @@ from compactor.run.plan import ANSWERS_HOLD_S, STEPS, Compaction
 from omidpy.base.cells import commit_row, encode_long
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import OracleError, ReservationLost, StorageUnavailable, UsageError
-from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, LOW_WATERMARK_FACT
+from omidpy.facts.commit_table import (
+    COMMIT,
+    COMMIT_TABLE,
+    LOW_WATERMARK_FACT,
+    TIMESTAMP_CEILING,
+    TIMESTAMP_CEILING_ROW,
+    TIMESTAMP_TABLE,
+)
 from omidpy.facts.watermarks import PRUNE_HORIZON, PRUNE_LEASE, Claim, Watermarks
 from omidpy.fate import Fate
 from omidpy.fate.operation import Operation, Status
@@ -244,6 +251,49 @@ def test_a_run_is_not_resumed_when_the_oracle_has_lost_its_state(stage: Stage) -
     with pytest.raises(OracleError, match="has lost its state"):
         stage.compact(RESUMING)
     assert Watermarks(stage.world.control).claims() == []
+
+
+def test_a_run_that_stood_still_does_not_say_so_of_one_that_began_behind_it(stage: Stage) -> None:
+    """An operator would restore the oracle's timestamps, and nothing ails them."""
+
+    def another_begins_and_dies() -> None:
+        stage.world.set_low_watermark(1500)
+        stage.kill("list-tables")
+
+    report = stage.compact(RESUMING, on_step=at("read-low-watermark", another_begins_and_dies))
+    assert report.low_watermark == 1500
+
+
+def test_a_run_that_stood_still_finishes_one_that_began_behind_it(stage: Stage) -> None:
+    """By the timestamps of its own time, entries of that one's would be malformed."""
+
+    def write_ceiling(ceiling: int) -> None:
+        put = Put(*TIMESTAMP_CEILING, ceiling, encode_long(ceiling))
+        row = RowMutation(TIMESTAMP_CEILING_ROW, (put,))
+        stage.world.store.write({TIMESTAMP_TABLE: [row]})
+
+    def another_begins_and_dies() -> None:
+        write_ceiling(5000)
+        stage.world.healed(b"n", 2000, 2050)
+        stage.world.enter(2000, 2050)
+        stage.world.set_low_watermark(3000)
+        stage.kill("horizon-raised")
+
+    class Slow(Compaction):
+        has_begun = False
+
+        def begin(self) -> Timestamp:
+            low_watermark = super().begin()
+            if not self.has_begun:
+                self.has_begun = True
+                another_begins_and_dies()
+            return low_watermark
+
+    write_ceiling(1500)
+    stage.compact(compaction=Slow)
+    assert 2000 not in stage.world.entries()
+    assert not any("malformed" in note for note in stage.said.notes)
+    assert all(not one.error for one in stage.runs())
 
 
 def test_what_is_refused_to_be_resumed_is_left_for_a_plain_run(stage: Stage) -> None:
