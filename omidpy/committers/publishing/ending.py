@@ -82,12 +82,8 @@ def begin(store: ObjectStore, plan: Plan) -> str:
     except Occupied:
         # Ours, if the answer to our first try was lost; else a second driver has the same job.
         found, etag = store.get(plan.folder.bucket, key)
-        if found != data:
-            raise CommitterError(
-                f"another driver has begun to commit job {plan.job_id}: {plan.address}; "
-                "each run of a job needs an id of its own",
-                plan=plan.address,
-            ) from None
+        if found != data and (why := _anothers(found, plan)):
+            raise CommitterError(why, plan=plan.address) from None
         reached("committers.own_plan_found", "C1")
         return etag
     except CommitterError as error:
@@ -103,6 +99,26 @@ def begin(store: ObjectStore, plan: Plan) -> str:
             f"else run `omidpy committers uploads abort --job {plan.job_id} {plan.folder.url}`",
             plan=plan.address,
         ) from error
+
+
+def _anothers(found: bytes, plan: Plan) -> str:
+    """Say whose a plan is that stands in the place of another one; empty: of the same run.
+
+    That was changed by others, who end it, and its driver finds that out where it is decided (C9).
+    """
+    with suppress(CommitterError):  # of a newer version, or none
+        there = plans.decode(found, plan.address)
+        if there.run == plan.run != "":
+            return ""
+        if there.state == "rolling back" and not there.run:
+            return (
+                f"job {plan.job_id} was given up before it began to commit, by who had waited for "
+                f"its plan in vain: {plan.address}; run it again"
+            )
+    return (
+        f"another driver has begun to commit job {plan.job_id}: {plan.address}; each run of a job "
+        "needs an id of its own"
+    )
 
 
 def load(store: ObjectStore, address: str, bucket: str, key: str) -> tuple[Plan, str]:

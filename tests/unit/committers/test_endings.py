@@ -261,8 +261,30 @@ def test_who_waits_for_a_dead_driver_has_the_last_word(store: ObjectStore) -> No
     """P5: from then on no plan of it can be written."""
     begun(store)
     assert ending.load(store, PLAN.address, "lake", KEY)[0].state == "rolling back"
-    with pytest.raises(CommitterError, match="another driver has begun"):
+    with pytest.raises(CommitterError, match=r"was given up before .*; run it again"):
         ending.begin(store, PLAN)
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_a_plan_that_others_have_changed_is_no_other_drivers(
+    store: ObjectStore, theirs: ObjectStore, *, is_decided: bool
+) -> None:
+    """Its first try had no answer, and an operator came before the second: the id is its own."""
+    etag = write(theirs, PLAN)
+    if is_decided:
+        deciding.roll_back(theirs, PLAN)
+        ending._say_rolling_back(theirs, PLAN, etag)
+    else:
+        # Of its executor, which has listed anew what it replaces.
+        theirs.put("lake", KEY, plans.encode(replace(PLAN, head="tag")), job_id=JOB)
+    ending.begin(store, PLAN)
+    if not is_decided:
+        ending.publish(store, PLAN, ending.Effort(0.0))
+        assert keys(store) == ["out/_SUCCESS", "out/a", "out/b"]
+        return
+    with pytest.raises(CommitterError, match="rolled back by somebody else"):
+        ending.publish(store, PLAN, ending.Effort(0.0))
+    assert keys(store) == [KEY]
 
 
 def test_a_word_that_could_not_be_written_is_none(store: ObjectStore) -> None:
