@@ -217,7 +217,11 @@ def publish(
             plan=plan.address,
         ) from failures[0]
     if failures:
-        raise _after_failure(store, plan, failures) from failures[0]
+        failed = _after_failure(store, plan, failures)
+        if not isinstance(failed, Decided):
+            raise failed from failures[0]
+        awakening.after_another(store, plan, failed)
+        was_there = True
     is_behind = was_there or kept.has_stood_still()
     try:
         if is_behind:
@@ -486,7 +490,10 @@ def _is_all_visible(store: ObjectStore, plan: Plan) -> bool:
 def _after_failure(
     store: ObjectStore, plan: Plan, failures: Sequence[CommitterError]
 ) -> CommitterError:
-    """Take back what a failed commit has made visible; return what to raise."""
+    """Take back what a failed commit has made visible; return what to raise.
+
+    `Decided`: another process has ended the job meanwhile, and its plan is gone.
+    """
     count = "" if len(failures) == 1 else f" (and {len(failures) - 1} more)"
     first = next((one for one in failures if isinstance(one, Foreign)), failures[0])
     try:
@@ -496,6 +503,9 @@ def _after_failure(
     except Forgotten as error:
         return CommitterError(f"{first}{count}; {error}")
     except CommitterError as error:
+        is_gone = isinstance(error.__cause__, Gone)
+        if is_gone and (ended := awakening.decided_meanwhile(store, plan)) is not None:
+            return ended
         with suppress(CommitterError):
             if _is_committed(store, plan):
                 return CommitterError(

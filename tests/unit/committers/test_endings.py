@@ -137,6 +137,31 @@ def test_a_manifest_that_is_there_after_all_makes_a_job_committed(
     assert keys(store) == ["out/_SUCCESS", KEY, "out/a", "out/b"]
 
 
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_job_that_others_end_while_it_fails_is_no_half_one(
+    store: ObjectStore, theirs: ObjectStore, monkeypatch: pytest.MonkeyPatch, *, is_resumed: bool
+) -> None:
+    """Nobody can resume it, or roll it back, since its plan is gone."""
+
+    def end(*_: object) -> None:
+        if is_resumed:
+            ending.resume(theirs, PLAN)
+        else:
+            ending.take_back(theirs, *ending.load(theirs, PLAN.address, "lake", KEY))
+
+    refuse(store, "/out/a")
+    write(store, PLAN)
+    monkeypatch.setattr(ending.lateness, "refuse_if_late", end)  # behind the last look
+    if is_resumed:
+        assert ending.publish(store, PLAN, ending.Effort(0.0)).files == ("out/a", "out/b")
+        assert keys(store) == ["out/_SUCCESS", "out/a", "out/b"]
+        return
+    with pytest.raises(CommitterError, match="rolled back by somebody else") as caught:
+        ending.publish(store, PLAN, ending.Effort(0.0))
+    assert not caught.value.plan
+    assert keys(store) == []
+
+
 # -- taking back -----------------------------------------------------------------------------------
 
 
