@@ -317,16 +317,18 @@ class _Run:
         if operation.is_past_pivot:
             return self._try_later(failure, retry.longest_s, "past the pivot")
         reached("fate.turned_round", "F8")
-        log.warning("operation %s (%s) failed: %s", operation.id, operation.name, failure)
+        # Said behind the write: that of an executor which was deposed meanwhile is refused, and
+        # whether the operation has failed is for its successor to say.
         self._write(lambda one: failed(one, failure))
+        log.warning("operation %s (%s) failed: %s", operation.id, operation.name, failure)
         return None
 
     def _try_later(self, failure: Failure, pause_s: float, which: str) -> Ran:
         reached("fate.tried_later", "F7")
         text = f"{which} failed: {failure}; again in {pause_s:g} s"
-        log.info("operation %s (%s): %s", self._operation.id, self._operation.name, text)
         rest = rest_of(self._runner.clock, pause_s)
         self._write(lambda one: released(tried(one, waiting=text, rest=rest)))
+        log.info("operation %s (%s): %s", self._operation.id, self._operation.name, text)
         return Ran(self._operation, pause_s)
 
     def _undo(self, top: Step) -> Ran | None:
@@ -342,8 +344,9 @@ class _Run:
             if failures < tries:
                 which = f"undo {failures} of {tries}"
                 return self._try_later(listed, retry.pause_s(failures), which)
-            log.warning("operation %s cannot be undone in part: %s", self.id, listed)
         self._write(partial(undone, error=listed, now_ms=self._runner.clock.wall_ms()))
+        if listed is not None:
+            log.warning("operation %s cannot be undone in part: %s", self.id, listed)
         return self._finished() if self._operation.is_finished else None
 
     def _finished(self) -> Ran:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import FateError, OperationFailed, StorageUnavailable, UsageError
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Operation, Retry, Status, Step, step
-from omidpy.fate.operation import CANCELLED
+from omidpy.fate.operation import CANCELLED, released
 from omidpy.fate.running.runner import MIN_UNDO_TRIES, UNKNOWN_STEP_S, Ran
 from omidpy.fate.step import Again, Answer, StepContext
 from omidpy.fate.table.store import TableFateStore
@@ -310,6 +310,34 @@ def test_what_cannot_be_undone_is_tried_again_and_then_listed(bench: Bench) -> N
     assert error is not None
     assert "1 steps could not be undone" in str(error)
     assert "stuck" in error.undo_errors[0]
+
+
+@pytest.mark.parametrize("phase", ["call", "try", "undo"])
+def test_what_an_executor_meets_that_was_deposed_is_no_failure(
+    bench: Bench, caplog: pytest.LogCaptureFixture, phase: str
+) -> None:
+    """Its successor has ended the operation well, and an operator would look for what is wrong."""
+    caplog.set_level("INFO")
+    first = Tried("a") if phase == "try" else One("a")
+    handle = bench.fate.submit("TEST", first)
+
+    def stand_still() -> None:
+        found = bench.read(handle.id)
+        bench.fates.write(found, released(found))
+        caplog.clear()
+        bench.another().run_pending()
+        assert bench.read(handle.id).is_finished
+        raise OSError("what the successor has done is in the way")
+
+    if phase == "undo":
+        bench.world.on_call = {"a": [ValueError("no")]}
+        bench.world.on_undo = {"a": [*[OSError("stuck")] * (MIN_UNDO_TRIES - 1), stand_still]}
+        assert bench.finish(handle.id).undo_errors == ()
+    else:
+        bench.world.on_call = {"a": [stand_still, Done("well")]}
+        bench.fate.run_pending()
+        assert bench.read(handle.id).result == "well"
+    assert "in the way" not in caplog.text
 
 
 # -- the pivot -------------------------------------------------------------------------------------
