@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from omidpy.errors import (
 from omidpy.fate.step import Again, Step, decode_step, encode_step
 from omidpy.recipes.export_queue import ExportQueue, Poison
 from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S, BucketRows, Successor
+from omidpy.recipes.export_queue.sinks.tables import TableSink
 from omidpy.recipes.export_queue.upkeep import handover, making
 from omidpy.recipes.export_queue.upkeep import rebucketing as rebucketing_module
 from omidpy.recipes.export_queue.upkeep.rebucketing import (
@@ -35,6 +37,7 @@ from omidpy.recipes.export_queue.upkeep.rebucketing import (
     Switch,
 )
 from tests.machines.export_queues import QUEUE, TABLE, Scene
+from tests.machines.export_queues import STEPS as EXPORT_STEPS
 from tests.machines.export_rebucketing import STEPS, Rebucketing, Told
 from tests.machines.fencing import Fencing
 from tests.machines.waiting import wait_for
@@ -698,3 +701,36 @@ def test_an_exporter_goes_on_with_the_new_buckets(is_swept: bool) -> None:  # no
         runner.stop()
         thread.join()
     assert scene.sink.values == ["old", "new"]
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+@pytest.mark.parametrize("step", EXPORT_STEPS)
+def test_an_exporter_that_stands_still_finds_out_what_has_become_of_its_queue(
+    step: str, *, is_dropped: bool
+) -> None:
+    """Its table may be gone at any moment: nobody is told to make it."""
+    scene = Scene(buckets=2)
+    scene.tm.create_table("newest", ["cf"])
+    scene.add(1)
+    rest = [scene.queue.drop if is_dropped else partial(as_far_as_it_goes, scene)]
+
+    def on_step(name: str) -> None:
+        if name == step and rest:
+            rest.pop()()
+
+    runner = scene.runner(TableSink("newest"), on_step=on_step)
+    if is_dropped:
+        with pytest.raises(NoSuchQueue):
+            runner.run_once(wait_s=0)
+    else:
+        runner.run_once(wait_s=0)
+        with scene.tm.begin() as tx:
+            assert tx.table("newest").row(b"k", [b"cf:value"]) == {b"cf:value": b"1"}
+    assert not rest
+
+
+def as_far_as_it_goes(scene: Scene) -> None:
+    """Give a queue other buckets, unless exporters must come first."""
+    rebucketing = Rebucketing(scene, 3)
+    while rebucketing.next is not None and not rebucketing.reason:
+        rebucketing.take()

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from omidpy.base.within import within
 from omidpy.base.words.printable import storable
-from omidpy.errors import ExportError, NoSuchQueue, OmidError, TransactionAborted
+from omidpy.errors import (
+    ExportError,
+    NoSuchQueue,
+    NoSuchTable,
+    OmidError,
+    TransactionAborted,
+)
 from omidpy.life.heart import BEATS_PER_LEASE
 from omidpy.recipes.export_queue.delivery.bucket import Delivery
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S, BucketLease, Crew
@@ -454,7 +460,8 @@ class Runner:
                 raise ExportError(sight.problems[0])
             if (error := self._first_obstacle()) is not None:
                 raise error
-        except NoSuchQueue:
+        except (NoSuchQueue, NoSuchTable):
+            # Behind a transaction that has delivered, its table may go before all is tidied up.
             if not self._has_moved():
                 raise
         finally:
