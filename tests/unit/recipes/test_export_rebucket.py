@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +19,11 @@ from omidpy.errors import (
     Fenced,
     NoSuchQueue,
     QueueFull,
+    TransactionAborted,
     UsageError,
     WriteConflict,
 )
+from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.fate.step import Again, Step, decode_step, encode_step
 from omidpy.recipes.export_queue import ExportQueue, Poison
 from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S, BucketRows, Successor
@@ -734,3 +737,52 @@ def as_far_as_it_goes(scene: Scene) -> None:
     rebucketing = Rebucketing(scene, 3)
     while rebucketing.next is not None and not rebucketing.reason:
         rebucketing.take()
+
+
+def acknowledged(scene: Scene) -> None:
+    """Take an entry out, which an exporter need not deliver any more."""
+    (entry,) = scene.queue.peek(1)
+    assert scene.queue.acknowledge(entry.commit_ts) == 1
+
+
+BY_HAND: Mapping[str, Callable[[Scene], object]] = {
+    "peek": lambda scene: scene.queue.peek(5),
+    "lag": lambda scene: scene.queue.lag(),
+    "retry": lambda scene: scene.queue.dead_letters().retry(),
+    "give up": lambda scene: scene.queue.dead_letters().drop(),
+    "acknowledge": acknowledged,
+}
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+@pytest.mark.parametrize("what", BY_HAND)
+def test_an_operator_who_stands_still_is_not_told_to_make_a_queues_table(
+    what: str, monkeypatch: pytest.MonkeyPatch, *, is_dropped: bool
+) -> None:
+    """It goes with the queue, or with its old buckets; what he had done by then is done."""
+    for number in itertools.count(1):
+        scene = Scene(buckets=2)
+        scene.add("a")
+        if what != "acknowledge":
+            scene.sink.on_batch = refuses("a")
+            scene.export()
+        rest = [scene.queue.drop if is_dropped else partial(as_far_as_it_goes, scene)]
+        left = itertools.count(number, -1)
+
+        def stand_still(real: Any, table: Any, *more: Any, **options: Any) -> Any:
+            # Not where the oracle is at work, which is in this process.
+            tables = table if isinstance(table, Mapping) else (table,)
+            if rest and COMMIT_TABLE not in tables and next(left) == 1:  # noqa: B023
+                rest.pop()()  # noqa: B023
+            return real(table, *more, **options)
+
+        with monkeypatch.context() as patch:
+            for name in ("get", "scan", "write"):
+                real = getattr(scene.tm.store, name)
+                patch.setattr(scene.tm.store, name, partial(stand_still, real))
+            # Whether his transaction was aborted by then depends on the moment.
+            with suppress(NoSuchQueue, TransactionAborted):
+                BY_HAND[what](scene)
+        if rest:
+            break
+    assert number > 3

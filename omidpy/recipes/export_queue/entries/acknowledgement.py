@@ -13,9 +13,11 @@ to set it aside, which deletes the same cell, so that one of the two aborts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from omidpy.base.cells import shadow_qualifier
+from omidpy.errors import NoSuchTable
 from omidpy.recipes.export_queue.entries.stored.layout import COLUMN, FAMILY, QUALIFIER
 from omidpy.recipes.export_queue.entries.stored.state import (
     BucketRows,
@@ -23,7 +25,7 @@ from omidpy.recipes.export_queue.entries.stored.state import (
     Places,
     table_name,
 )
-from omidpy.recipes.export_queue.entries.view import View
+from omidpy.recipes.export_queue.entries.view import View, table_of_queue
 from omidpy.storage.base import DeleteVersion, RowMutation
 
 if TYPE_CHECKING:
@@ -57,11 +59,14 @@ def removals(found: Sequence[FoundEntry]) -> list[RowMutation]:
 def remove_deleted(store: Store, table: str, rows: Sequence[bytes]) -> None:
     """Remove what is left of rows whose entries a transaction has deleted, durably.
 
+    Where the queue got other buckets since, or was dropped, that went with its table.
+
     Cost: 1 get and 1 write for each `ROWS_AT_ONCE` rows.
     """
-    for at in range(0, len(rows), ROWS_AT_ONCE):
-        if mutations := removals_of(store, table, rows[at : at + ROWS_AT_ONCE]):
-            store.write({table: mutations}, durable=True)
+    with suppress(NoSuchTable):
+        for at in range(0, len(rows), ROWS_AT_ONCE):
+            if mutations := removals_of(store, table, rows[at : at + ROWS_AT_ONCE]):
+                store.write({table: mutations}, durable=True)
 
 
 def removals_of(store: Store, table: str, rows: Sequence[bytes]) -> list[RowMutation]:
@@ -102,7 +107,7 @@ def _taken_out(tm: TransactionManager, table: str, rows: Sequence[bytes]) -> int
     """Take entries out that are still there; return how many those are."""
     there: list[bytes] = []
     for attempt in tm.attempts():
-        with attempt as tx:
+        with attempt as tx, table_of_queue():
             log = tx.table(table)
             # One that is set aside by now is another operator's matter, as a dead letter.
             there = [row for row, _ in log.rows(rows, columns=[COLUMN])]

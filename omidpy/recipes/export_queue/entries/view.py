@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from omidpy.errors import NoSuchQueue, NoSuchTable
@@ -163,19 +163,31 @@ class View:
 
     def contents(self, rows: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the cells of rows that are still there."""
-        table = self._tx.table(self._table)
-        return {row: data[COLUMN] for row, data in table.rows(rows, columns=[COLUMN])}
+        with table_of_queue():
+            table = self._tx.table(self._table)
+            return {row: data[COLUMN] for row, data in table.rows(rows, columns=[COLUMN])}
 
     def _scan(
         self, key_range: KeyRange, *, page_rows: int = PAGE_ROWS
     ) -> Generator[VisibleCell, None, None]:
-        try:
+        with table_of_queue():
             for page in self._tx.snapshot.scan(
                 self._in_store, key_range, ((FAMILY, QUALIFIER),), page_rows=page_rows
             ):
                 for _, seen in page:
                     yield from cells_of(seen)
-        except NoSuchTable as error:
-            raise NoSuchQueue(
-                f"the queue was dropped, or got other buckets just now; begin again: {error}"
-            ) from error
+
+
+@contextmanager
+def table_of_queue() -> Iterator[None]:
+    """Say of a queue's table that is gone what has become of the queue, and not how it is made.
+
+    Raises:
+        NoSuchQueue: it is gone.
+    """
+    try:
+        yield
+    except NoSuchTable as error:
+        raise NoSuchQueue(
+            f"the queue was dropped, or got other buckets just now; begin again: {error}"
+        ) from error

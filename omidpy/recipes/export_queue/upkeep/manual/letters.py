@@ -20,7 +20,7 @@ from omidpy.recipes.export_queue.entries.dead import (
 from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
 from omidpy.recipes.export_queue.entries.stored.layout import decode_content
 from omidpy.recipes.export_queue.entries.stored.state import table_name
-from omidpy.recipes.export_queue.entries.view import View
+from omidpy.recipes.export_queue.entries.view import View, table_of_queue
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
@@ -81,10 +81,11 @@ class DeadLetters:
         return self._rewritten([(grave, None) for grave in self._poison(key)])
 
     def _rewritten(self, wanted: list[tuple[Grave, Note | None]]) -> int:
-        return sum(
-            rewrite(self._tm, self._table, wanted[at : at + AT_ONCE])
-            for at in range(0, len(wanted), AT_ONCE)
-        )
+        with table_of_queue():
+            return sum(
+                rewrite(self._tm, self._table, wanted[at : at + AT_ONCE])
+                for at in range(0, len(wanted), AT_ONCE)
+            )
 
     def _poison(self, key: bytes | None) -> list[Grave]:
         return [
