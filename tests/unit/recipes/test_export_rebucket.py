@@ -26,6 +26,8 @@ from omidpy.errors import (
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.fate.step import Again, Step, decode_step, encode_step
 from omidpy.recipes.export_queue import ExportQueue, Poison
+from omidpy.recipes.export_queue.delivery import crew
+from omidpy.recipes.export_queue.entries import dead
 from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S, BucketRows, Successor
 from omidpy.recipes.export_queue.sinks.tables import TableSink
 from omidpy.recipes.export_queue.upkeep import handover, making
@@ -730,6 +732,23 @@ def test_an_exporter_that_stands_still_finds_out_what_has_become_of_its_queue(
         with scene.tm.begin() as tx:
             assert tx.table("newest").row(b"k", [b"cf:value"]) == {b"cf:value": b"1"}
     assert not rest
+
+
+def test_an_exporter_whose_queue_is_dropped_as_it_takes_a_bucket_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before it exports it lets nothing of the owner before commit any more, in that table."""
+    scene = Scene()
+    scene.add(1)
+    scene.die_at("taken")
+
+    def spoil(*what: Any) -> None:
+        scene.queue.drop()
+        dead.spoil_claims(*what)
+
+    monkeypatch.setattr(crew, "spoil_claims", spoil)
+    with pytest.raises(NoSuchQueue):
+        scene.export()
 
 
 def as_far_as_it_goes(scene: Scene) -> None:

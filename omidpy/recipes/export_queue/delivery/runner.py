@@ -461,7 +461,7 @@ class Runner:
             if (error := self._first_obstacle()) is not None:
                 raise error
         except (NoSuchQueue, NoSuchTable):
-            # Behind a transaction that has delivered, its table may go before all is tidied up.
+            # Its table may go at any moment, and then there is nothing to deliver here.
             if not self._has_moved():
                 raise
         finally:
