@@ -75,9 +75,9 @@ class StreamBatch:
         if self._number < newest.number:
             raise CommitterError(
                 f"batch {self._number} of the stream {self._query} comes behind batch "
-                f"{newest.number}, which is published at {self._made.folder.url}: its checkpoint "
-                "was put back, and nobody knows what of it is published; go on with a new "
-                "checkpoint"
+                f"{newest.number}, which is published at {self._made.folder.url}: "
+                f"{self._replaced_by(newest)}its checkpoint was put back, and nobody knows what of "
+                "it is published; go on with a new checkpoint"
             )
         self._made.facts = {RUN: self._run, RUN_BEFORE: newest.run}
 
@@ -97,12 +97,21 @@ class StreamBatch:
             raise CommitterError(
                 f"batch {self._number} of the stream {self._query} was published at "
                 f"{self._made.folder.url} by another run of the query, {newest.run}, while this "
-                f"one, {self._run}, goes on: the two have copies of one checkpoint, and rows that "
-                "only one of them has read may be missing or be there twice; stop both, and go on "
-                "with a new checkpoint"
+                f"one, {self._run}, goes on: {self._replaced_by(newest)}the two have copies of one "
+                "checkpoint, and rows that only one of them has read may be missing or be there "
+                "twice; stop both, and go on with a new checkpoint"
             )
         note = {"batch": self._number, "run": self._run}
         self._made.store.put(self._made.folder.bucket, self._passed, json.dumps(note).encode())
+
+    def _replaced_by(self, newest: Newest) -> str:
+        """Say that nothing is wrong where this run stood still; no fact tells that from a copy."""
+        if newest.run in {"", self._run}:
+            return ""
+        return (
+            f"if run {newest.run} has taken this one's place, which stood still, with its very "
+            "checkpoint, all is well, and that one goes on alone; else "
+        )
 
     def _newest(self) -> Newest:
         document = self._read(self._made.folder.key(self._made.success_path))

@@ -103,6 +103,21 @@ def test_a_driver_that_stood_still_publishes_no_batch_again(
     assert contents(store)[-1] == b"last"
 
 
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_driver_that_was_replaced_is_not_told_to_begin_anew(
+    store: ObjectStore, later: int
+) -> None:
+    """Where its successor has its very checkpoint, a new one would publish all rows again."""
+    publish(0, b"0", OURS)
+    for number in range(1, 2 + later):
+        publish(number, b"%d" % number, THEIRS)
+    with pytest.raises(CommitterError, match=f"if run {THEIRS} has taken .* all is well, .*; else"):
+        publish(1, b"", OURS)
+    with pytest.raises(CommitterError) as caught:
+        publish(later, b"", THEIRS, other=b"1")
+    assert "all is well" not in str(caught.value), "it is the newest itself"
+
+
 def test_of_two_copies_of_a_checkpoint_each_is_told_where_they_meet(store: ObjectStore) -> None:
     """Rows of either that the other has not read were passed over, and missing."""
     publish(0, b"0", OURS)

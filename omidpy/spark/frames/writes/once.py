@@ -194,19 +194,30 @@ class StreamBatch:
         if self.number < int(number):
             raise UsageError(
                 f"batch {self.number} of the stream {self.stream!r} comes behind batch {number}: "
-                "its checkpoint was put back, and nobody knows what of it is written; go on with "
-                "a new checkpoint, and with another app_id if one is given"
+                f"{self._replaced_by(self._runs(tx))}its checkpoint was put back, and nobody knows "
+                "what of it is written; go on with a new checkpoint, and with another app_id if "
+                "one is given"
             )
         if self.number == int(number):
             runs = self._runs(tx)
             if self._is_anothers(runs) and (runs.before == self.run or self._has_passed(tx)):
                 raise UsageError(
                     f"batch {self.number} of the stream {self.stream!r} was written by another run "
-                    f"of the query, {runs.writer}, while this one, {self.run}, goes on: the two "
-                    "have copies of one checkpoint, and rows that only one of them has read may be "
-                    "missing or be written twice; stop both, and go on with a new checkpoint"
+                    f"of the query, {runs.writer}, while this one, {self.run}, goes on: "
+                    f"{self._replaced_by(runs)}the two have copies of one checkpoint, and rows "
+                    "that only one of them has read may be missing or be written twice; stop both, "
+                    "and go on with a new checkpoint"
                 )
             raise used_before(self.key, start_ts=use.start_ts, commit_ts=use.commit_ts)
+
+    def _replaced_by(self, runs: _Runs) -> str:
+        """Say that nothing is wrong where this run stood still; no fact tells that from a copy."""
+        if not self.run or runs.writer in {"", self.run}:
+            return ""
+        return (
+            f"if run {runs.writer} has taken this one's place, which stood still, with its very "
+            "checkpoint, all is well, and that one goes on alone; else "
+        )
 
     def note(self, tx: Transaction) -> None:
         """See `Once`."""

@@ -260,6 +260,23 @@ def test_two_runs_from_copies_of_one_checkpoint_meet(world: JobWorld) -> None:
     assert set(world.seen()) == {b"7", b"8", b"9", b"10"}
 
 
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_run_that_was_replaced_is_not_told_to_begin_anew(world: JobWorld, later: int) -> None:
+    """Where its successor has its very checkpoint, a new one would write all rows again."""
+
+    def write(number: int, run: str) -> None:
+        job = world.begin(once=StreamBatch("s", "q", number, run))
+        jobs.commit(job, [jobs.run(job, rows(b"%d" % number), 0)])
+
+    write(7, "slow")
+    for number in range(8, 9 + later):
+        write(number, "next")
+    with pytest.raises(UsageError, match=r"if run next has taken .* all is well, .*; else"):
+        write(8, "slow")
+    with pytest.raises(UsageError, match=r"comes behind batch \d: its checkpoint was put back"):
+        write(7, "next")
+
+
 def test_a_stream_of_an_earlier_version_names_no_run(world: JobWorld) -> None:
     """Its note counts as it did, whoever goes on."""
     batch_of = StreamBatch("s", "q", 7, "first")
