@@ -19,7 +19,7 @@ from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.objects.client import StoreOptions
 from omidpy.committers.objects.store import ObjectStore, Upload
 from omidpy.committers.places import Folder
-from omidpy.committers.publishing import ending, operation
+from omidpy.committers.publishing import ending, lateness, operation
 from omidpy.committers.publishing.operation import (
     Abandon,
     Begin,
@@ -151,7 +151,7 @@ def test_a_job_that_others_end_while_it_fails_is_no_half_one(
 
     refuse(store, "/out/a")
     write(store, PLAN)
-    monkeypatch.setattr(ending.lateness, "refuse_if_late", end)  # behind the last look
+    monkeypatch.setattr(lateness, "refuse_if_late", end)  # behind the last look
     if is_resumed:
         assert ending.publish(store, PLAN, ending.Effort(0.0)).files == ("out/a", "out/b")
         assert keys(store) == ["out/_SUCCESS", "out/a", "out/b"]

@@ -257,7 +257,7 @@ def test_a_run_that_stood_still_forgets_nothing_of_a_later_snapshot(
     real = holds._counting
 
     def stand_still(ours: Any) -> Any:
-        found = [] if moment == "before-it-remembers" else None
+        found: Any = [] if moment == "before-it-remembers" else None
         world.snapshot()
         world.run(2000)
         assert isinstance(world.store, RestoringStore)
