@@ -164,13 +164,27 @@ class Makers:
             TableExists: clients of Omid's, which know nothing of ghosts, have written to it.
         """
         try:
-            written = self._store.find_cell(schema.name)
-            if written is not None:
+            if self.is_written(schema):
                 raise TableExists(ghost_text(schema.name, is_written=True))
             which = {INCARNATION_ATTRIBUTE: incarnation(schema), MAKER_ATTRIBUTE: maker(schema)}
             self._store.drop_table(schema.name, only=which)
         except NoSuchTable:
             return
+
+    def is_written(self, schema: TableSchema) -> bool:
+        """Say whether a ghost has cells, and not another table that has its name by now.
+
+        Raises:
+            NoSuchTable: it is gone.
+
+        Cost: a search for a cell; where there is one, 1 look at the table.
+        """
+        if self._store.find_cell(schema.name) is None:
+            return False
+        # Behind the search: a table that has taken its place, and that clients write to, must not
+        # be called one that anybody may drop.
+        now = self._store.schema(schema.name)
+        return (incarnation(now), maker(now)) == (incarnation(schema), maker(schema))
 
     def _name(self, which: str, own: bytes) -> bytes:
         """Set a row that may be absent; return what it is then, for good."""

@@ -24,7 +24,7 @@ from omidpy.base.tables import (
     transactional_families,
 )
 from omidpy.base.timing.clock import Clock
-from omidpy.errors import ConfigError, OmidError
+from omidpy.errors import ConfigError, NoSuchTable, OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import read_lease
@@ -229,8 +229,10 @@ def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Fin
 def check_ghosts(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Finding]:
     """Name the tables that are there for nobody."""
     try:
-        for name in sorted(Makers(store).ghosts(schemas.values())):
-            yield GhostFinding(name, store.find_cell(name) is not None)
+        makers = Makers(store)
+        for name in sorted(makers.ghosts(schemas.values())):
+            with contextlib.suppress(NoSuchTable):  # it is gone since
+                yield GhostFinding(name, makers.is_written(schemas[name]))
     except OmidError as error:
         yield UnreadableFinding("tables", str(error))
 

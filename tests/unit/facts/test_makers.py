@@ -407,6 +407,32 @@ def test_a_table_restored_in_the_place_of_a_ghost_is_left_alone() -> None:
     assert world.rows() == [b"r"]
 
 
+def test_a_table_that_has_taken_a_ghosts_place_is_not_called_one() -> None:
+    """Who stood still would tell an operator to drop what clients have written to."""
+    world = World()
+    world.leave_a_ghost()
+    ghost = world.store.schema(TABLE)
+    is_done = False
+
+    def take_its_place(point: Point) -> None:
+        nonlocal is_done
+        if point.name == "find_cell.before" and not is_done:
+            is_done = True
+            world.tm.create_table(TABLE, ["cf"])
+            world.put(b"r")
+
+    slow = FaultyStore(world.store, take_its_place)
+    Makers(slow).remove_ghost(ghost)
+    assert is_done
+    assert world.rows() == [b"r"]
+    other = World()
+    other.leave_a_ghost()
+    ghost = other.store.schema(TABLE)
+    world, is_done = other, False
+    (finding,) = check_ghosts(FaultyStore(other.store, take_its_place), {TABLE: ghost})
+    assert str(finding.health) == "ok"
+
+
 def test_a_truncated_table_has_a_maker_of_its_own() -> None:
     """Not that of the table whose attributes it takes over."""
     world = World()
