@@ -112,12 +112,14 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/fate/table/store.py TableFateStore.claim_key delete",
     ),
     SNAPSHOTS: (
+        "omidpy/facts/tables/sightings.py _Remembered.replace replace",
         "omidpy/facts/tables/sightings.py _sight replace",
         "omidpy/facts/tables/sightings.py accept replace",
         "omidpy/facts/tables/sightings.py sight_adopted replace",
-        "compactor/pruning/snapshot_holds.py SnapshotHolds._held forget",
+        "compactor/pruning/snapshot_holds.py SnapshotHolds._held replace",
         "compactor/pruning/snapshot_holds.py SnapshotHolds._held write",
         "compactor/pruning/snapshot_holds.py SnapshotHolds._remember_root write",
+        "compactor/pruning/snapshot_holds.py SnapshotHolds.limit forget",
         "compactor/pruning/snapshot_holds.py find_root write",
     ),
     ADOPTION: (
