@@ -40,12 +40,12 @@ from omidpy.storage.sqlite.file import (
     translated,
 )
 from omidpy.storage.sqlite.leftover import left_logs
+from omidpy.storage.sqlite.names import PARTIAL
 from omidpy.storage.sqlite.queries.cells import in_one_view
 
 PAGES_AT_A_TIME: Final = 4096
 """16 MiB, between two reports of progress."""
 
-PARTIAL: Final = ".partial"
 LOCK_TRIES: Final = 5
 LOCK_PAUSE_S: Final = 0.01
 

@@ -25,6 +25,8 @@ from typing import Final, NamedTuple
 
 from omidpy.errors import ConfigError, StorageError
 
+PARTIAL: Final = ".partial"
+"""How the name of a copy ends before it gets its own (`backup.py`)."""
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
@@ -129,9 +131,11 @@ def _count_of(path: str) -> int:
 def _other_names(path: str) -> list[str] | None:
     """Return the other names of a file in its folder; None: it has none any more, anywhere.
 
-    Whoever made it may have died before it had its name alone: nobody opens it by the one before.
+    Whoever made it may have died before it had its name alone, or be about to: nobody opens it by
+    the one before.
     """
     identity, unfinished = Identity.of(path), unfinished_prefix(path)
+    partial = Path(path).name + PARTIAL
     others: list[str] = []
     found: list[Path] = []
     with suppress(OSError):  # a folder that may not be read
@@ -139,7 +143,7 @@ def _other_names(path: str) -> list[str] | None:
     for one in found:
         if str(one) == path or one.is_symlink() or Identity.of(str(one)) != identity:
             continue
-        if one.name.startswith(unfinished):
+        if one.name.startswith(unfinished) or one.name == partial:
             with suppress(FileNotFoundError):  # who made it does the same
                 one.unlink()
         else:

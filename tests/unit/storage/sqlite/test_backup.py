@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -341,6 +342,34 @@ def test_a_copy_that_was_removed_while_it_was_filled_is_none(
         admin.backup(url, target, progress=None if is_late else remove)
     assert not target.exists()
     assert partial.exists() == is_made_anew
+
+
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_a_copy_may_be_opened_as_soon_as_it_has_its_name(
+    tm: TransactionManager,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_dead: bool,
+) -> None:
+    """It still has the one before then, and for ever if its maker dies there."""
+    write(tm, 1)
+    opened: list[set[bytes]] = []
+
+    def remove(*arguments: Any) -> None:
+        with omidpy.connect(f"sqlite:///{tmp_path}/copy.db") as copy:
+            opened.append(read(copy))
+        if is_dead:
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    real = sqlite_backup._remove
+    monkeypatch.setattr(sqlite_backup, "_remove", remove)
+    with pytest.raises(KeyboardInterrupt) if is_dead else nullcontext():
+        admin.backup(url, tmp_path / "copy.db")
+    assert opened == [{b"1"}]
+    assert not list(tmp_path.glob("*.partial*"))
 
 
 def test_a_copy_that_fails_leaves_nothing(tm: TransactionManager, url: str, tmp_path: Path) -> None:
