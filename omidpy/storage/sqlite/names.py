@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from omidpy.errors import ConfigError, StorageError
+from omidpy.errors import ConfigError, StorageError, StorageUnavailable
 
 PARTIAL: Final = ".partial"
 """How the name of a copy ends before it gets its own (`backup.py`)."""
@@ -78,9 +78,13 @@ class Named:
         self._identities = None
 
     def check(self) -> None:
-        """Raise `StorageError` if another file has one of the names by now, or none."""
+        """Raise `StorageError` if another file has one of the names by now, or none.
+
+        Raises:
+            StorageUnavailable: the system does not tell.
+        """
         for path, known in zip(self._paths, self._identities or (), strict=False):
-            if known is not None and Identity.of(path) != known:
+            if known is not None and Identity.of(path) != known and _looked_up(path) != known:
                 error = StorageError(
                     f"{path} was removed or replaced while this process has it open, so that "
                     "nothing is written, which would be lost: stop every process that has the "
@@ -89,6 +93,27 @@ class Named:
                 )
                 error.wrote_nothing = True
                 raise error
+
+
+def _looked_up(path: str) -> Identity | None:
+    """Return what `Identity.of` does, and take no name for removed that cannot be looked up.
+
+    Who was told so would put a backup in the place of a file that is there.
+
+    Raises:
+        StorageUnavailable: the system does not tell.
+    """
+    try:
+        found = os.stat(path)  # noqa: PTH116  as above
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as why:
+        error = StorageUnavailable(
+            f"{path} cannot be looked at: {why.strerror}; nothing is written"
+        )
+        error.wrote_nothing = True
+        raise error from why
+    return Identity(found.st_dev, found.st_ino)
 
 
 def unfinished_prefix(path: str) -> str:

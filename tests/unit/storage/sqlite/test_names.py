@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import omidpy
-from omidpy.errors import CommitOutcomeUnknown, ConfigError, StorageError, TransactionAborted
+from omidpy.errors import (
+    CommitOutcomeUnknown,
+    ConfigError,
+    StorageError,
+    StorageUnavailable,
+    TransactionAborted,
+)
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore, file, names
@@ -76,6 +85,28 @@ def test_a_replaced_file_is_not_written(store: SqliteStore, path: Path, *, durab
     other = SqliteStore(path)
     assert versions(other) == [7]
     other.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_file_that_cannot_be_looked_at_was_not_removed(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Who was told so would put a backup in its place."""
+    stat, left = os.stat, [times]
+
+    def fail(name: Any, *more: Any, **options: Any) -> os.stat_result:
+        if str(name) == str(path) and left[0]:
+            left[0] -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return stat(name, *more, **options)
+
+    monkeypatch.setattr(os, "stat", fail)
+    if times == 2:
+        with pytest.raises(StorageUnavailable, match=r"s\.db cannot be looked at: Input/output"):
+            write(store, 2)
+    write(store, 3)
+    assert left == [0]
+    assert versions(store)[0] == 3
 
 
 def test_a_replaced_file_is_not_read(
