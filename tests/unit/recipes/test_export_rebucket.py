@@ -19,6 +19,7 @@ from omidpy.errors import (
     Fenced,
     NoSuchQueue,
     QueueFull,
+    StorageUnavailable,
     TransactionAborted,
     UsageError,
     WriteConflict,
@@ -27,6 +28,7 @@ from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.fate.step import Again, Step, decode_step, encode_step
 from omidpy.recipes.export_queue import ExportQueue, Poison
 from omidpy.recipes.export_queue.delivery import crew
+from omidpy.recipes.export_queue.delivery import runner as runner_module
 from omidpy.recipes.export_queue.entries import dead
 from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S, BucketRows, Successor
 from omidpy.recipes.export_queue.sinks.tables import TableSink
@@ -732,6 +734,37 @@ def test_an_exporter_that_stands_still_finds_out_what_has_become_of_its_queue(
         with scene.tm.begin() as tx:
             assert tx.table("newest").row(b"k", [b"cf:value"]) == {b"cf:value": b"1"}
     assert not rest
+
+
+def test_an_exporter_that_cannot_look_what_has_become_of_its_queue_looks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store is out of reach as the old table goes: that is no queue that was dropped."""
+    monkeypatch.setattr(runner_module, "TROUBLE_S", 0.01)
+    scene = Scene(buckets=2)
+    runner = scene.runner(max_poll_s=0.01)
+    find = runner._find
+    left: list[int] = []
+
+    def fail_for_a_while() -> Any:
+        if not left:
+            left.append(3)
+            as_far_as_it_goes(scene)
+            runner._end(NoSuchQueue("the table is gone"))
+        if left[0]:
+            left[0] -= 1
+            raise StorageUnavailable("no answer")
+        return find()
+
+    runner._find = fail_for_a_while
+    thread = threading.Thread(target=runner.run, daemon=True)
+    thread.start()
+    wait_for(lambda: left == [0], 20.0)
+    scene.clock.advance(DEFINITION_AGE_S)
+    scene.add(1)
+    wait_for(lambda: scene.sink.values == [1], 20.0)
+    runner.stop()
+    thread.join()
 
 
 def test_an_exporter_whose_queue_is_dropped_as_it_takes_a_bucket_says_so(

@@ -214,12 +214,28 @@ class Runner:
             self._exporter.open()
             self._run_term()
             while not self._stopping.is_set() and self._ended is None:
-                self._begin_term(self._find())
-                self._run_term()
+                if (now := self._find_or_wait()) is not None:
+                    self._begin_term(now)
+                    self._run_term()
         finally:
             self._close()
         if (error := self._ended or self._first_obstacle()) is not None:
             raise error
+
+    def _find_or_wait(self) -> Definition | None:
+        """Return the queue as it is now; None, after a while, where the store does not tell.
+
+        Raises:
+            NoSuchQueue: it was dropped.
+        """
+        try:
+            return self._find()
+        except NoSuchQueue:
+            raise
+        except OmidError as error:
+            log.warning("cannot look what has become of the queue: %s", error)
+            self._stopping.wait(TROUBLE_S)
+            return None
 
     def _first_obstacle(self) -> MarkRefused | None:
         return next((self._obstacles[one] for one in sorted(self._obstacles)), None)
@@ -297,10 +313,13 @@ class Runner:
 
     def _end(self, error: BaseException) -> None:
         """End this term, and all, unless the table is gone because the queue has other buckets."""
+        is_move = isinstance(error, NoSuchQueue)
         try:
-            is_move = isinstance(error, NoSuchQueue) and self._has_moved()
+            is_move = is_move and self._has_moved()
+        except NoSuchQueue:
+            is_move = False
         except OmidError:
-            is_move = False  # it was dropped, or that is not known
+            pass  # `run` finds out: who is told that a queue was dropped makes it anew
         if is_move:
             self._is_over.set()
             return
