@@ -50,6 +50,7 @@ from omidpy.base.tables import (
     new_incarnation,
     undated_incarnation,
 )
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import (
     CorruptCell,
     FateError,
@@ -363,9 +364,10 @@ class Make(TableStep):
         """Make it, unless that was done, or another's is there."""
         makers, which = Makers(tools.store), incarnation(self.renewal.schema)
         taken: TableExists | None = None
+        begun_s = SystemClock().monotonic_s()
         try:
             if makers.make_table(self.renewal.schema, self.renewal.splits):
-                return self._made(tools)
+                return self._made(tools, begun_s=begun_s)
         except TableExists as error:
             taken = error
         found = _schema(tools.store, self.table)
@@ -375,7 +377,7 @@ class Make(TableStep):
             # Made by a call whose answer was lost; on HBase what follows it may be missing.
             reached("tables.own_table_found", "F2")
             tools.store.set_table_attributes(self.table, {})
-            return self._made(tools)
+            return self._made(tools, begun_s=None)
         if found is not None and incarnation(found) != which and makers.is_ghost(found):
             try:
                 reached("tables.ghost", "F4")
@@ -402,8 +404,8 @@ class Make(TableStep):
         reached("tables.made_by_another", "F4")
         return Done({"table": self.table, "is_made_by_another": True})
 
-    def _made(self, tools: TableTools) -> Done:
-        sight_first(tools.store, self.renewal.schema)
+    def _made(self, tools: TableTools, *, begun_s: float | None) -> Done:
+        sight_first(tools.store, self.renewal.schema, SystemClock(), begun_s=begun_s)
         return Done({"table": self.table})
 
     def undo(self, tx: StepContext, env: Any) -> None:

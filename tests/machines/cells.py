@@ -83,7 +83,7 @@ class World:
         schema = TableSchema(name, schemas, attributes)
         self.store.create_table(schema, splits=splits)
         if incarnation is not None and owner is not None:
-            sight_first(self.store, schema)
+            sight_first(self.store, schema, self.clock, begun_s=self.clock.monotonic_s())
         return name
 
     # -- cells and entries ---------------------------------------------------------------------

@@ -172,6 +172,7 @@ class Catalog:
             TableExists: nothing was changed.
         """
         while True:
+            begun_s = self._clock.monotonic_s()
             try:
                 self._store.create_table(table.schema, splits=table.splits)
             except TableExists:
@@ -179,7 +180,7 @@ class Catalog:
                     raise
             else:
                 break
-        sight_first(self._store, table.schema)
+        sight_first(self._store, table.schema, self._clock, begun_s=begun_s)
         self.forget(table.schema.name)
 
     def _clear_ghost(self, name: str) -> bool:

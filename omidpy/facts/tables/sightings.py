@@ -8,9 +8,9 @@ the client's hand or the compactor's.  Such a cell is *doubtful*: no run may dro
 No restore asks us, so what is remembered is in which states each table was seen
 (`RestoresTables`).  The first one is that in which it was made or adopted, and there is no doubt,
 unless it was adopted by a rule, which asks no person what its cells without a proof are.  Whoever
-makes a table tells that right behind; where he died in between, the first state that anybody sees
-is taken for a later one.  Only of a table without an incarnation, which no client of ours has made,
-it is taken for the first.
+makes a table tells that right behind; where he died in between, or stood still until there was
+something in it, the first state that anybody sees is taken for a later one.  Only of a table
+without an incarnation, which no client of ours has made, it is taken for the first.
 
 In every later one it may be a copy, and doubtful is what lies at or below the newest timestamp that
 was issued until it was seen.  Tables are told apart by their incarnation, an attribute that a copy
@@ -30,6 +30,7 @@ from typing import Final
 import msgspec
 
 from omidpy.base.tables import incarnation
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell, NoSuchTable
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.model import MAX_VERSION, TableSchema
@@ -40,6 +41,8 @@ SIGHTED_PREFIX: Final = b"sighted/"
 NO_DOUBT: Final = 0
 DOUBTS_ALL: Final = MAX_VERSION + 1
 """What nothing is known about is in doubt as a whole."""
+JUST_MADE_S: Final = 60.0
+"""Within this time nobody has filled a table, compacted it and restored it from a snapshot."""
 _GONE: Final = -1
 """The state of a table that is not there."""
 
@@ -170,17 +173,32 @@ def _sight(
     return None
 
 
-def sight_first(store: Store, schema: TableSchema) -> None:
+def sight_first(store: Store, schema: TableSchema, clock: Clock, *, begun_s: float | None) -> None:
     """Remember a table that was just made: what is in it is no copy.
 
-    Cost: 2 RPCs and 1 conditional write, where tables may be restored one by one.
+    Not where its maker stood still meanwhile and it has cells: it may have been filled, and
+    restored from a snapshot, by now.  Then whoever sees it first takes it for a copy.
+
+    Args:
+        store: Where it is.
+        schema: What it was made by.
+        clock: Measures how long that took.
+        begun_s: When its making began, by this clock; None: another process may have made it.
+
+    Cost: 2 RPCs and 1 conditional write, where tables may be restored one by one; 1 search for a
+    cell more where it was not made just now.
     """
     if not isinstance(store, RestoresTables):
         return
     table, row = schema.name, _row(schema.name, incarnation(schema))
     control = ControlTable(store)
     raw, states = control.read(row), store.table_states([table])
-    if table in states:
+    if table not in states:
+        return
+    # Behind the look at its state: what comes into an empty one later is no copy, or comes with
+    # another state.
+    is_young = begun_s is not None and clock.monotonic_s() - begun_s < JUST_MADE_S
+    if is_young or store.find_cell(table) is None:
         remembered = _Remembered(store, control, row, table, raw, states[table])
         _sight(remembered, lambda *_: NO_DOUBT, lambda: DOUBTS_ALL, only_looks=False)
 

@@ -35,6 +35,7 @@ from omidpy.base.tables import (
     OMID_ENABLED,
     VALUE,
 )
+from omidpy.base.timing.clock import Clock
 from omidpy.errors import StorageError, UsageError
 from omidpy.facts.commit_table import (
     COMMIT,
@@ -50,7 +51,7 @@ from omidpy.facts.watermarks import PRUNE_HORIZON, Watermarks
 from omidpy.fate import Locks, TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Cell, FamilySchema, TableSchema
-from omidpy.storage.base import DeleteVersion, Put, RowMutation
+from omidpy.storage.base import DeleteVersion, Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
 from tests.machines.naive_oracle import NaiveOracle
@@ -472,6 +473,32 @@ def test_a_table_is_known_from_its_creation_on(world: Restoring) -> None:
     assert world.doubts() == {"new": CEILING + 49}
 
 
+@pytest.mark.parametrize("is_filled", [True, False])
+@pytest.mark.parametrize("seconds", [0.0, 2 * sightings.JUST_MADE_S, None])
+def test_a_maker_that_stood_still_vouches_for_an_empty_table_alone(
+    world: Restoring,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float | None,
+    is_filled: bool,  # noqa: FBT001 - a table
+) -> None:
+    """Before it tells of the table, that may have been filled, and restored, by others."""
+    sight_first = sightings.sight_first
+
+    def tell_late(store: Store, schema: TableSchema, clock: Clock, **_: object) -> None:
+        if is_filled:
+            world.put(b"a", 900, table="new")
+        begun_s = None if seconds is None else clock.monotonic_s() - seconds
+        sight_first(store, schema, clock, begun_s=begun_s)
+
+    monkeypatch.setattr(catalog, "sight_first", tell_late)
+    manager = TransactionManager(world.store, NaiveOracle(world.store), post_commit="sync")
+    manager.create_table("new", families=["cf"])
+
+    world.compact()
+
+    assert world.doubts() == ({"new": CEILING + 49} if is_filled and seconds != 0.0 else {})
+
+
 @pytest.mark.parametrize("is_restored", [True, False])
 def test_a_table_of_which_nobody_told_that_it_was_made_is_in_doubt(
     world: Restoring,
@@ -481,7 +508,7 @@ def test_a_table_of_which_nobody_told_that_it_was_made_is_in_doubt(
     """Its maker died right behind that; what it is when a run first sees it may be a copy."""
     manager = TransactionManager(world.store, NaiveOracle(world.store), post_commit="sync")
     with monkeypatch.context() as patched:
-        patched.setattr(catalog, "sight_first", lambda *_: None)
+        patched.setattr(catalog, "sight_first", lambda *_, **__: None)
         manager.create_table("new", families=["cf"])
     cell = world.put(b"a", 900, table="new")
     if is_restored:
