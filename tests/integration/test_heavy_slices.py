@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from tests.integration.test_oracle_server import SETTINGS, Client, Running, run,
 from tso.core.shares import slices as slices_module
 from tso.core.shares.slices import LongRequest
 from tso.serving import connection as connection_module
+from tso.serving import slicing as slicing_module
 from tso.serving.slicing import SLICED_S
 
 pytestmark = pytest.mark.integration
@@ -39,8 +41,16 @@ async def _send_heavy(running: Running, client: Client, *, is_retry: bool = Fals
     return start_ts
 
 
-def test_others_are_served_between_the_slices_of_a_heavy_request() -> None:
+def test_others_are_served_between_the_slices_of_a_heavy_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Also once it is decided, until all that it wrote is in its place."""
+    # One slice a turn however long that takes, and thousands of them: the others' answers come from
+    # another thread, which on a busy machine has few turns.
+    monkeypatch.setattr(slicing_module, "SLICED_S", math.inf)
+    for name in ("READ", "SORTED", "EXAMINED", "FILLED"):
+        monkeypatch.setattr(slices_module, f"{name}_AT_ONCE", 10)
+    monkeypatch.setattr("tso.core.machine.FILLED_AT_ONCE", 10)
 
     async def test(running: Running) -> None:
         loader, other = await running.connect(), await running.connect()
