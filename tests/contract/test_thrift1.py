@@ -75,12 +75,8 @@ class TestThrift1StoreByDay(Tables, Conditions):
 
 
 @pytest.mark.nightly
-class TestThrift1Store(StoreContract):
+class TestThrift1Store(TestThrift1StoreByDay, StoreContract):
     """`hbase+thrift1://` against the contract; what the gateway lacks is refused."""
-
-    def reopen(self, store: Store) -> Store:
-        """Open the same HBase again."""
-        return Thrift1Store(store.url)
 
 
 @pytest.fixture(scope="module")

@@ -28,9 +28,14 @@ CELLS = tuple(map(CellId, range(20_000)))
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commits of 20,000 cells be heavy, and take hundreds of turns of the loop."""
     monkeypatch.setattr(connection_module, "HEAVY_BYTES", 32 * 1024)
+    _slice(monkeypatch, 100)
+
+
+def _slice(monkeypatch: pytest.MonkeyPatch, cell_count: int) -> None:
+    """Let a slice have so many cells."""
     for name in ("READ", "SORTED", "EXAMINED", "FILLED"):
-        monkeypatch.setattr(slices_module, f"{name}_AT_ONCE", 100)
-    monkeypatch.setattr("tso.core.machine.FILLED_AT_ONCE", 100)
+        monkeypatch.setattr(slices_module, f"{name}_AT_ONCE", cell_count)
+    monkeypatch.setattr("tso.core.machine.FILLED_AT_ONCE", cell_count)
 
 
 async def _send_heavy(running: Running, client: Client, *, is_retry: bool = False) -> Timestamp:
@@ -48,9 +53,7 @@ def test_others_are_served_between_the_slices_of_a_heavy_request(
     # One slice a turn however long that takes, and thousands of them: the others' answers come from
     # another thread, which on a busy machine has few turns.
     monkeypatch.setattr(slicing_module, "SLICED_S", math.inf)
-    for name in ("READ", "SORTED", "EXAMINED", "FILLED"):
-        monkeypatch.setattr(slices_module, f"{name}_AT_ONCE", 10)
-    monkeypatch.setattr("tso.core.machine.FILLED_AT_ONCE", 10)
+    _slice(monkeypatch, 10)
 
     async def test(running: Running) -> None:
         loader, other = await running.connect(), await running.connect()
