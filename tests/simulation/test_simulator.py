@@ -250,20 +250,18 @@ def test_seeds_that_find_something_are_kept(
     assert str(path) in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("first_s", [29.1 + 1 / 3, 3.0])
-def test_a_paused_process_finds_everything_in_the_order_in_which_it_came(first_s: float) -> None:
+@pytest.mark.parametrize(("first_s", "second_s"), [(29.1 + 1 / 3, 0.5), (3.0, 26.6 + 1 / 3)])
+def test_a_paused_process_finds_everything_in_the_order_in_which_it_came(
+    first_s: float, second_s: float
+) -> None:
     """A frame in two pieces is no frame if the second is read first.
 
-    Also where it is paused again before it goes on, so that some of it waits for both.
+    Also where it is paused again before it goes on, for longer or for a moment.
     """
     world = World(seed=0)
     process = world.process("oracle-a", SimClock(world, "oracle-a", ahead_ms=0))
-    process.paused_until_s = first_s
-
-    def pause_again() -> None:
-        process.paused_until_s = 29.1 + 1 / 3
-
-    world.at(2.5, None, pause_again)
+    process.pause(first_s)
+    world.at(2.5, None, partial(process.pause, second_s))
     found: list[int] = []
     for number in range(100):
         world.at(number / 7, process, partial(found.append, number))

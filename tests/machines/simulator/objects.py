@@ -250,7 +250,7 @@ class SimObjectStore(FakeStore):
             shared.world.note(
                 f"{process.name} stands still for {seconds:.1f} s before {asked.title}"
             )
-            process.paused_until_s = max(process.paused_until_s, shared.world.now_s + seconds)
+            process.pause(seconds)
             program.sleep(0)
 
 

@@ -957,7 +957,7 @@ class Simulation:
                     ),
                 )
             case "pause":
-                self._process(fault.target).paused_until_s = self.world.now_s + fault.seconds
+                self._process(fault.target).pause(fault.seconds)
                 self._clocks[fault.target].slept_s += fault.seconds
             case "stop":
                 self._instances[fault.target].stop()

@@ -234,7 +234,7 @@ class SharedStore:
             self.world.counts["stalls before a call"] += 1
             seconds = dice.uniform(0.1, 1.0) * stall.longest_s
             self.world.note(f"{process.name} stands still for {seconds:.1f} s before {name}")
-            process.paused_until_s = max(process.paused_until_s, self.world.now_s + seconds)
+            process.pause(seconds)
             program.sleep(0)
 
     def lose_power(self) -> None:

@@ -78,6 +78,14 @@ class Process:
         self._world = world
         self._programs: list[Program] = []
 
+    def pause(self, seconds: float) -> None:
+        """Let it stand still for so long at least.
+
+        One that stands still for longer already goes on no sooner: what waits for that would come
+        behind what comes later.
+        """
+        self.paused_until_s = max(self.paused_until_s, self._world.now_s + seconds)
+
     def dice(self, purpose: str) -> random.Random:
         """Return what decides one thing about this process, and about no other one."""
         return self._world.dice(purpose, self.name, self.number)
