@@ -107,7 +107,6 @@ def it_was_set_aside() -> None:
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
     monkeypatch.setattr("omidpy.recipes.export_queue.delivery.patience.FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.exactly.DEPOSED_S", 0.0)
 
 
 @pytest.mark.parametrize(

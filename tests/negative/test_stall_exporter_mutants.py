@@ -35,7 +35,6 @@ def moves_a_cursor_that_is_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
     monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.exactly.DEPOSED_S", 0.0)
 
 
 @pytest.mark.parametrize(

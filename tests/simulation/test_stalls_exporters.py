@@ -49,7 +49,6 @@ LEAST_CHANGES: Final = 10
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
     monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.exactly.DEPOSED_S", 0.0)
 
 
 def moments(receiver: str, make_store: Callable[[], Store]) -> list[Moment]:

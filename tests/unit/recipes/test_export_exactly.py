@@ -51,7 +51,6 @@ from tests.machines.marking import Log, LogSink
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
     monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.exactly.DEPOSED_S", 0.0)
 
 
 @pytest.fixture(params=[MemoryStore, LikeThrift2], ids=["one change for all", "row by row"])
@@ -87,6 +86,26 @@ def test_what_was_left_out_may_come_in_smaller_batches(store: Store) -> None:
 def test_who_sleeps_delivers_nothing_that_was_set_aside(store: Store) -> None:
     """It looks again whose the bucket is, once it has the mark."""
     who_sleeps_delivers_nothing_that_was_set_aside(store)
+
+
+def test_a_receiver_that_has_heard_of_another_stores_owner_is_no_secret() -> None:
+    """A copy of the store exports, too: who is refused for ever says so, and ends."""
+    scene, log = Scene(), Log()
+    add(scene, 0)
+    sink = log.sink()
+
+    def depose(_: Batch) -> None:
+        raise Deposed("a later owner was here")
+
+    sink.on_batch = depose
+    runner = scene.runner(sink)
+    with pytest.raises(ExportError, match=r"refuses everything.*another store.*copy"):
+        runner.run()
+    failures = sum(one.failures for one in runner.tally.read().values())
+    assert failures > 1, "which its metrics show meanwhile"
+    assert list(scene.queue.dead_letters()) == []
+    scene.runner(log.sink()).run_once(wait_s=0)
+    assert log.of_key(b"a") == [0]
 
 
 def test_an_owner_whose_tools_were_spoilt_makes_new_ones() -> None:

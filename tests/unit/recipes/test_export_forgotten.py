@@ -21,7 +21,6 @@ from tests.machines.marking import Log
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait between tries."""
     monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.0)
-    monkeypatch.setattr("omidpy.recipes.export_queue.delivery.exactly.DEPOSED_S", 0.0)
     monkeypatch.setattr("omidpy.recipes.export_queue.delivery.runner.OBSTACLE_S", 0.0)
 
 

@@ -19,10 +19,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omidpy.errors import ExportError
-from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
 from omidpy.recipes.export_queue.entries.possession import OwnedBucket
 from omidpy.recipes.export_queue.entries.stored.layout import BY_KEY, BY_TIME
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from omidpy.recipes.export_queue.entries.stored.state import Definition
 
 log = logging.getLogger(__name__)
-
-DEPOSED_S: Final = 0.2
-"""How long a bucket rests that is still ours, and whose receiver has heard of another owner."""
 
 
 class MarkRefused(ExportError):
@@ -95,9 +91,9 @@ class ExactDelivery:
 
         Raises:
             BucketLost: another worker has it.
-            Paused: the receiver has heard of another owner, though it is ours.
             MarkRefused: the receiver has forgotten its mark.
-            Exception: the exporter's; the entries come again.
+            Exception: the exporter's; the entries come again.  `Deposed`: the receiver has heard of
+                another owner; whether that is so, the row of the bucket says.
         """
         share = Share(self._queue_id, self._incarnation, lease.bucket, lease.fence)
         try:
@@ -118,13 +114,9 @@ class ExactDelivery:
             lease.is_in_doubt = True
             batch = Batch(left, queue=share.queue, bucket=share.bucket, fence=share.fence)
             self._exporter.export_marked(share, batch, after)
-        except Deposed as error:
-            standing.share = None
-            lease.confirm()
-            log.info(
-                "queue %s: bucket %d is taken over again: %s", share.queue, share.bucket, error
-            )
-            raise Paused(DEPOSED_S) from error
+        except Deposed:
+            standing.share = None  # whoever has the bucket by now takes it over again
+            raise
         standing.share, standing.mark = share, after
         return True
 

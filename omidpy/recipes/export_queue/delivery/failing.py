@@ -15,7 +15,7 @@ from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, Trust, blame
 from omidpy.recipes.export_queue.entries.dead import MAX_REASON
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
-from omidpy.recipes.export_queue.exporter import Entry, Poison, Refused, Retry
+from omidpy.recipes.export_queue.exporter import Deposed, Entry, Poison, Refused, Retry
 from omidpy.recipes.export_queue.marks import Standing
 
 log = logging.getLogger(__name__)
@@ -103,6 +103,14 @@ class Failures:
                 return Paused(0.0)
 
     def _refuses(self, error: Exception) -> str:
+        if isinstance(error, Deposed):
+            return (
+                f"the receiver of the queue {self._queue_id!r} refuses everything, because it has "
+                f"heard of a later owner, and this store knows of none: {error!r}; another store "
+                "that has this queue exports to it, too, such as a copy of this one, or the one "
+                "that this is a copy of: end one of the two exporters, and start this one again if "
+                "it is to go on; what was not taken stays"
+            )
         return (
             f"the receiver of the queue {self._queue_id!r} refuses everything: {error!r}; mend the "
             "exporter or its settings and start it again: what it has not taken stays, and what "
