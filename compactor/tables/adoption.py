@@ -60,8 +60,10 @@ from omidpy.base.tables import (
     COMMIT_TABLE_ATTRIBUTE,
     CONFLICT_LEVEL_ATTRIBUTE,
     INCARNATION_ATTRIBUTE,
+    KEPT_ATTRIBUTE,
     LEVEL_CHANGE_ATTRIBUTE,
     MAKER_ATTRIBUTE,
+    MOST_KEPT,
     OMID_ENABLED,
     TTL_ATTRIBUTE,
     VERSIONS_ATTRIBUTE,
@@ -70,6 +72,7 @@ from omidpy.base.tables import (
     is_system_table,
     new_incarnation,
     transactional_families,
+    was_before,
     weakness,
 )
 from omidpy.errors import NoSuchTable, StorageError, UsageError
@@ -356,6 +359,9 @@ def adopt(
         COMMIT_TABLE_ATTRIBUTE: commit_table,
         INCARNATION_ATTRIBUTE: becomes,
     }
+    if plan.owned and becomes != which:
+        # So that who was about to remove it does not say that it is gone.
+        attributes[KEPT_ATTRIBUTE] = " ".join([*was_before(before), which][-MOST_KEPT:])
     if is_ghost:
         # From now on it is there for every client: one change makes it so.
         attributes[MAKER_ATTRIBUTE] = None

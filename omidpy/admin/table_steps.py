@@ -46,9 +46,11 @@ from omidpy.base.tables import (
     CHANGING,
     CONFLICT_LEVEL_ATTRIBUTE,
     INCARNATION_ATTRIBUTE,
+    KEPT_ATTRIBUTE,
     incarnation,
     new_incarnation,
     undated_incarnation,
+    was_before,
 )
 from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import (
@@ -239,6 +241,7 @@ def _renewal(tools: TableTools, schema: TableSchema, successor: str) -> Renewal:
             f"{schema.name} --conflict-level cell|row --apply` again, and then empty it"
         )
     attributes = {**schema.attributes, INCARNATION_ATTRIBUTE: successor}
+    attributes.pop(KEPT_ATTRIBUTE, None)  # of what it was, the next one has nothing
     families = [FamilySchema(one.name, dict(one.attributes)) for one in schema.families]
     starts = tuple(region.start for region in tools.store.regions(schema.name) if region.start)
     return Renewal(TableSchema(schema.name, families, attributes), starts)
@@ -286,7 +289,8 @@ class Remove(TableStep):
             # The fence is that of `Close`; whatever is drawn now is behind it.
             at_ts = tools.oracle.begin().start_ts
             named = _named(self.table, self.incarnation)
-            remove_closed(tools.store, named, at_ts=at_ts)
+            if not remove_closed(tools.store, named, at_ts=at_ts):
+                return _behind_another(tools, self.table, self.incarnation, self.renewal)
         return Fence(self.table, self.renewal)
 
 
@@ -302,8 +306,23 @@ class RemoveOpen(TableStep):
         """Close it first, and remove it, unless it is gone."""
         with contextlib.suppress(NoSuchTable):
             _settle(tools, self.table, self.incarnation)
-            remove_table(tools.store, tools.oracle, _named(self.table, self.incarnation))
+            named = _named(self.table, self.incarnation)
+            if not remove_table(tools.store, tools.oracle, named):
+                return _behind_another(tools, self.table, self.incarnation, self.renewal)
         return Fence(self.table, self.renewal)
+
+
+def _behind_another(
+    tools: TableTools, table: str, which: str, renewal: Renewal | None
+) -> Fence | Done:
+    """Say how a removal goes on that has found another incarnation in the place of its own.
+
+    That was removed, perhaps by an earlier try; or it is the one that is there, which somebody has
+    kept (`omidpy table adopt --reopen`): then nothing was removed, and nothing is to be made.
+    """
+    if which in was_before(tools.store.schema(table)):
+        return Done({"table": table, "is_kept": True})
+    return Fence(table, renewal)
 
 
 def _named(table: str, which: str) -> TableSchema:

@@ -193,7 +193,7 @@ def drop_table(tm: TransactionManager, name: str) -> None:
     Running transactions that wrote it abort, unlike after `tm.drop_table`.
 
     Raises:
-        NoSuchTable: there is none.
+        NoSuchTable: there is none; or somebody has kept it, by adopting it, before it was removed.
         NotTransactional: it is not ours to remove.
     """
     carry_out(tm, removal(tm, name))
@@ -207,7 +207,7 @@ def truncate_table(tm: TransactionManager, name: str) -> None:
     empty if it is less than a second old.
 
     Raises:
-        NoSuchTable: there is none.
+        NoSuchTable: there is none; or somebody has kept it, as for `drop_table`.
         NotTransactional: it is not ours to empty.
     """
     carry_out(tm, truncation(tm, name))
@@ -240,6 +240,11 @@ def carry_out(
             raise _as_it_was(handle, error) from error
         finally:
             tm.session.catalog.forget(key[1])
+    if isinstance(result, dict) and result.get("is_kept"):
+        raise NoSuchTable(
+            f"table {key[1]!r} is there with everything in it: before it was removed, somebody has "
+            "kept it with `omidpy table adopt --reopen`; ask again if it is to go all the same"
+        )
     return result
 
 

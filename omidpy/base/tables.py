@@ -37,6 +37,12 @@ INCARNATION_ATTRIBUTE: Final = "OMIDPY_INCARNATION"
 """Table attribute: which one of this name it is.  What was proven of a table that was dropped says
 nothing of a later one, though both have one name."""
 
+KEPT_ATTRIBUTE: Final = "OMIDPY_KEPT"
+"""Table attribute: which incarnations it was before, the last one last, each of which somebody was
+about to remove when another one kept the table."""
+MOST_KEPT: Final = 8
+"""So many of them are told of; removals that stand still are few."""
+
 MAKER_ATTRIBUTE: Final = "OMIDPY_MAKER"
 """Table attribute: which try to make this incarnation it comes from, where there may be several
 (`facts/makers.py`)."""
@@ -97,6 +103,11 @@ def transactional_families(schema: TableSchema) -> frozenset[bytes]:
         for family in schema.families
         if family.attributes.get(OMID_ENABLED, "").lower() == "true"
     )
+
+
+def was_before(schema: TableSchema) -> tuple[str, ...]:
+    """Return which incarnations a table was before somebody kept it from being removed."""
+    return tuple(schema.attributes.get(KEPT_ATTRIBUTE, "").split())
 
 
 def incarnation(schema: TableSchema) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from omidpy.base.documents import Natural
-from omidpy.base.tables import incarnation
+from omidpy.base.tables import incarnation, was_before
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.model import Timestamp
@@ -119,8 +119,10 @@ class Removals:
         later = [one for one in _decoded(raw, removed_row(table)) if one.at_ts > since]
         if not later:
             return None
-        which = incarnation(self._store.schema(table))
-        return Timestamp(max((one.at_ts for one in later if one.which != which), default=0)) or None
+        schema = self._store.schema(table)
+        there = {incarnation(schema), *was_before(schema)}
+        at_ts = max((one.at_ts for one in later if one.which not in there), default=0)
+        return Timestamp(at_ts) or None
 
     def check(self, table: str, start_ts: Timestamp) -> None:
         """Refuse what a snapshot has read of a table that was made anew since.

@@ -8,7 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import admin
+from omidpy.admin import table_steps
 from omidpy.admin.table_steps import (
     Close,
     Make,
@@ -23,16 +25,21 @@ from omidpy.base.tables import (
     CHANGING,
     CONFLICT_LEVEL_ATTRIBUTE,
     INCARNATION_ATTRIBUTE,
+    KEPT_ATTRIBUTE,
     incarnation,
 )
 from omidpy.errors import Fenced, NoSuchTable, NotTransactional, TableExists, UsageError
+from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.control import ControlTable, encode_document
+from omidpy.facts.tables import removal
+from omidpy.facts.tables.removed import Removals, Removed, removed_row
 from omidpy.facts.watermarks import Claim
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.locks import Queue, decode_queue
 from omidpy.fate.operation import RUNNABLE, released
 from omidpy.fate.running.runner import Caller
 from omidpy.fate.step import decode_step, encode_step
-from omidpy.model import FamilySchema, TableSchema
+from omidpy.model import FamilySchema, TableSchema, Timestamp
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.flaky import Flaky
@@ -279,6 +286,71 @@ def test_a_table_without_an_incarnation_gets_one_first() -> None:
     removing.do(tools_of(world))
     with pytest.raises(NoSuchTable):
         world.store.schema(TABLE)
+
+
+@pytest.mark.parametrize("make_store", [MemoryStore, LikeThrift2])
+@pytest.mark.parametrize("kind", [DROP, TRUNCATE])
+@pytest.mark.parametrize("step", [Remove, RemoveOpen])
+def test_a_table_that_somebody_keeps_is_not_said_to_be_gone(
+    kind: str, step: type[Remove | RemoveOpen], make_store: Callable[[], Store]
+) -> None:
+    """An operator reopens it while the executor stands before the removal; twice, even."""
+    world = World(kind, make_store)
+    tools = tools_of(world)
+
+    class Late(Caller):
+        def call(self, one: Any, tx: Any, env: Any) -> Any:
+            if not isinstance(one, Remove):
+                return super().call(one, tx, env)
+            for _ in range(2):
+                closed = Close(TABLE, incarnation(world.store.schema(TABLE)), None, "another")
+                closed.do(tools)
+                plan = plan_adoption(world.store, TABLE, COMMIT_TABLE)
+                adopt(world.store, plan, COMMIT_TABLE, reopens=True)
+            removing = step(one.table, one.incarnation, one.renewal)
+            return removing.do(tools)
+
+    fate = world.fate(caller=Late())
+    handle = fate.submit(*world.change()[:2])
+    world.run(fate)
+    assert handle.result() == {"table": TABLE, "is_kept": True}
+    assert world.seen().rows[b"a"] == {b"cf:q": b"1"}
+    assert Removals(world.store).behind(TABLE, Timestamp(0)) is None
+
+
+@pytest.mark.parametrize("call", [admin.drop_table, admin.truncate_table])
+def test_who_asked_for_a_removal_is_told_that_somebody_kept_the_table(
+    call: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To say "dropped" of a table with everything in it would be believed."""
+    world = World(DROP)
+    remove = removal.remove_closed
+
+    def late(store: Store, schema: TableSchema, **asked: Any) -> bool:
+        plan = plan_adoption(store, TABLE, COMMIT_TABLE)
+        adopt(store, plan, COMMIT_TABLE, reopens=True)
+        return remove(store, schema, **asked)
+
+    monkeypatch.setattr(table_steps, "remove_closed", late)
+    with pytest.raises(NoSuchTable, match="is there with everything in it"):
+        call(world.tm, TABLE)
+    assert world.seen().rows[b"a"] == {b"cf:q": b"1"}
+    monkeypatch.setattr(table_steps, "remove_closed", remove)
+    call(world.tm, TABLE)
+    schema = world.store.schema(TABLE) if call is admin.truncate_table else None
+    assert schema is None or KEPT_ATTRIBUTE not in schema.attributes
+
+
+def test_a_note_that_came_behind_the_keeping_speaks_of_no_table_that_is_there() -> None:
+    """Who was about to remove it stood still between its look and the note."""
+    world = World(DROP)
+    store = world.store
+    Close(TABLE, world.old, None, "mark").do(tools_of(world))
+    plan = plan_adoption(store, TABLE, COMMIT_TABLE)
+    adopt(store, plan, COMMIT_TABLE, reopens=True)
+    note = encode_document([Removed(world.old, Timestamp(1 << 60))])
+    ControlTable(store).write(removed_row(TABLE), note)
+    assert Removals(store).behind(TABLE, Timestamp(0)) is None
 
 
 # -- the next table of the name --------------------------------------------------------------------
