@@ -46,6 +46,8 @@ _LOOK_S: Final = 0.05
 NAME_LOOK_S: Final = 0.1
 """How often a lock looks whether its file was removed."""
 
+_LOCKS: Final = Path("/proc/locks")
+
 NOTE_BYTES: Final = 512
 """A note in a lock file: the holder's pid, a space, its purpose, padded with spaces.
 
@@ -500,16 +502,42 @@ def _note(pid: int, purpose: str) -> bytes:
 
 
 def describe_holder(path: str) -> str:
-    """Say who holds a lock file, as far as the file and the system tell."""
+    """Say who holds a lock file, as far as the file and the system tell.
+
+    Which process that is, the kernel says alone.  A note is written behind the lock and stays: it
+    may be an earlier holder's, whose number another process has by now.
+    """
     try:
         note = Path(path).read_bytes()[:NOTE_BYTES].decode(errors="replace").strip()
     except OSError:
         note = ""
-    pid_text, _, purpose = note.partition(" ")
-    if not pid_text.isdigit():
+    noted, _, purpose = note.partition(" ")
+    if (pid := _holding_process(path)) is not None:
+        word = f" ({purpose})" if noted == str(pid) else ""
+        return f"process {pid}{word}, {_condition(pid)}"
+    if not noted.isdigit():
         return "another process"
-    pid = int(pid_text)
-    return f"process {pid} ({purpose}), {_condition(pid)}"
+    return (
+        "another process, which has just let go of it, or runs in another container: try again, or "
+        f"look for it there (the note in the file is that of process {noted}, {purpose}, which may "
+        "have been an earlier one)"
+    )
+
+
+def _holding_process(path: str) -> int | None:
+    """Return which process has a file locked; None where the kernel tells of none here."""
+    try:
+        stat = os.stat(path)  # noqa: PTH116  its numbers alone
+        locks = _LOCKS.read_text()
+    except OSError:
+        return None
+    place = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
+    for line in locks.splitlines():
+        # `1: FLOCK ADVISORY WRITE 6852 fe:00:9982899 0 EOF`; of who waits the second word is `->`.
+        words = line.split()
+        if words[1:2] == ["FLOCK"] and words[5:6] == [place] and int(words[4]) > 0:
+            return int(words[4])
+    return None
 
 
 def _condition(pid: int) -> str:
@@ -517,7 +545,7 @@ def _condition(pid: int) -> str:
     if state in {"T", "t"}:
         return f"which is stopped; continue it with `kill -CONT {pid}`, or end it"
     if state is None:
-        return "which has just ended, or runs in another container; try again, or look for it there"
+        return "which has just ended; try again"
     if pid == os.getpid():
         return "which is this process; release it, or use the object that has it"
     return f"which is running (state {state}); wait for it, or end it"

@@ -102,7 +102,7 @@ def test_nothing_is_written_while_the_log_cannot_be(
         patch.setattr(os, "fsync", refuse)
         _fail(store)
         assert lock.stat().st_size > NOTE_BYTES
-        assert "(writing)" in describe_holder(str(lock))
+        assert "writing" in describe_holder(str(lock))
         other = SqliteStore(path)
         for one in (store, other):
             for durable in (False, True):

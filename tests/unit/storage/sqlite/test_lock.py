@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from omidpy.errors import StorageUnavailable
+from omidpy.storage.sqlite import lock as lock_module
 from omidpy.storage.sqlite.lock import (
     FairLock,
     FileLock,
     WriteLock,
     _Place,
+    describe_holder,
     open_lock_file,
     process_state,
 )
@@ -352,9 +354,46 @@ def test_a_lock_with_a_strange_note_is_still_described(path: str) -> None:
         lock, other = WriteLock(path, timeout_s=0.01), WriteLock(path, timeout_s=5)
         with held(other.run):
             Path(path).write_bytes(note)
-            with pytest.raises(StorageUnavailable, match=r"another process|long gone"):
+            with pytest.raises(
+                StorageUnavailable, match=f"held by process {os.getpid()}, which is"
+            ):
                 lock.run(nothing)
         WriteLock(path, timeout_s=DEADLINE_S).run(nothing)
+
+
+def test_a_note_of_an_earlier_holder_accuses_nobody(path: str) -> None:
+    """Its process may have ended, and another have its number: to end that would be of no use."""
+    bystander = os.getppid()
+    lock, other = WriteLock(path, timeout_s=0.01), WriteLock(path, timeout_s=5)
+    with held(other.run):
+        Path(path).write_bytes(f"{bystander} writing".encode())
+        with pytest.raises(StorageUnavailable) as refused:
+            lock.run(nothing)
+    assert str(bystander) not in str(refused.value)
+    assert f"process {os.getpid()}, which is this process" in str(refused.value)
+
+
+def test_a_holder_of_whom_the_kernel_does_not_tell_is_not_named(
+    path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In another container the numbers are others, and elsewhere nothing tells."""
+    Path(path).write_bytes(b"1 writing")
+    found = describe_holder(path)
+    assert found.startswith("another process, ")
+    assert "may have been an earlier one" in found
+    for kernels in (tmp_path / "absent", tmp_path / "locks"):
+        monkeypatch.setattr(lock_module, "_LOCKS", kernels)
+        assert describe_holder(path) == found
+        stat = Path(path).stat()
+        place = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}:{stat.st_ino}"
+        lines = [
+            f"1: FLOCK  ADVISORY  WRITE -1 {place} 0 EOF",
+            f"2: POSIX  ADVISORY  WRITE 7 {place} 0 EOF",
+            f"3: FLOCK  ADVISORY  WRITE 8 {place}1 0 EOF",
+            f"3: -> FLOCK  ADVISORY  WRITE 9 {place} 0 EOF",
+            "",
+        ]
+        (tmp_path / "locks").write_text("\n".join(lines))
 
 
 def test_the_state_of_a_process_is_one_letter() -> None:
