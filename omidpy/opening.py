@@ -103,6 +103,7 @@ def open_oracle(store: Store, tso: str, *, client: int | None = None) -> Oracle:
         tls = client_tls(options_of(query, address=place), address=place)
         oracle = TcpOracle(
             resolve=lambda: Place(*lease_place(store)),
+            tells_store=True,
             store_id=store.store_id,
             tls=tls,
             client=client,

@@ -33,6 +33,11 @@ from omidpy.wire.messages import Feature
 _PLAIN: Final = "is it the address of a tso-server?  One with TLS needs ?tls=true behind it"
 _SECURE: Final = "is it the address of a tso-server with --tls-cert?"
 
+_OR_ENDED: Final = (
+    "; or the oracle that was published there has ended, another program listens there by now, and "
+    "the next oracle has published no other place yet"
+)
+
 
 class Links:
     """The links of one client to its oracle.  Safe to share among threads."""
@@ -42,6 +47,8 @@ class Links:
         resolve: Callable[[], Place | tuple[str, int]],
         *,
         where: str,
+        is_published: bool,
+        tells_store: bool,
         store_id: str | None,
         connect_timeout_s: float,
         handshake_timeout_s: float,
@@ -55,6 +62,8 @@ class Links:
         Args:
             resolve: Asked at each connect where the oracle is now.
             where: What to call that place before the first connect.
+            is_published: Whether it may be another place the next time.
+            tells_store: Whether what is published there tells which store it serves.
             store_id: Id of the store that the oracle must serve; None takes the first.
             connect_timeout_s: For the TCP connection alone.
             handshake_timeout_s: For the oracle's first answer.
@@ -64,6 +73,8 @@ class Links:
             network: How the oracle is reached.
         """
         self._resolve = resolve
+        self._is_published = is_published
+        self._tells_store = tells_store
         self._expected_store_id = store_id
         self._connect_timeout_s = connect_timeout_s
         self._handshake_timeout_s = handshake_timeout_s
@@ -123,6 +134,9 @@ class Links:
                 the message says how to start an oracle.
             ConfigError: if the oracle is of another kind, or serves another store.
             RemoteProtocolError: if it breaks the protocol, or is no oracle.
+
+        The last two are `retryable` where the oracle is looked for at a published place and no
+        oracle was found: it has ended, or moved, and another program listens there by now.
         """
         link = self.current
         if link is not None and link.is_open and link.is_fit:
@@ -172,16 +186,17 @@ class Links:
                 network=self._network,
             )
         except Refused as error:
-            raise ConfigError(f"the oracle at {self.where}: {error}") from error
+            raise self._unfit(str(error)) from error
         except OSError as error:
             raise self._nobody_there(str(error)) from error
         except LinkDown as down:
             if isinstance(down.cause, ConfigError):
-                raise ConfigError(f"the oracle at {self.where}: {down.cause}") from down.cause
+                raise self._unfit(str(down.cause)) from down.cause
             if down.cause is not None:
                 raise RemoteProtocolError(
                     f"{self.where} does not speak the oracle's protocol ({down.cause}); "
-                    f"{_PLAIN if self._tls is None else _SECURE}"
+                    f"{_PLAIN if self._tls is None else _SECURE}{self._or_ended}",
+                    retryable=self._is_published,
                 ) from down.cause
             raise self._nobody_there(f"during the handshake, {down.reason}") from down
         try:
@@ -221,6 +236,12 @@ class Links:
                 f"the store {expected}; connect to that store's oracle, or start one with "
                 f"`tso-server --store URL --listen {self.where}`"
             )
+        if store_id is None and expected is not None and self._tells_store:
+            # Java's tells none, and would decide by what it knows of other tables (I1).
+            raise OracleUnavailable(
+                f"the oracle that was published at {self.where} has ended: one that tells of no "
+                "store, such as Omid's in Java, answers there by now"
+            )
         age_ms = told.max_transaction_age_ms
         self.store_id = store_id
         # Transactions that run now hold timestamps of this store's oracle and no other's.
@@ -231,6 +252,16 @@ class Links:
         self.can_invalidate = link.has_feature(Feature.INVALIDATE)
         self.writes_cells = link.writes_cells
         self.is_known = True
+
+    @property
+    def _or_ended(self) -> str:
+        return _OR_ENDED if self._is_published else ""
+
+    def _unfit(self, why: str) -> ConfigError:
+        """Return the error of who cannot agree on TLS with what answers."""
+        return ConfigError(
+            f"the oracle at {self.where}: {why}{self._or_ended}", retryable=self._is_published
+        )
 
     def _nobody_there(self, reason: str) -> OracleUnavailable:
         return OracleUnavailable(

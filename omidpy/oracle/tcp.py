@@ -29,6 +29,7 @@ from omidpy.base.within import within
 from omidpy.errors import (
     ConfigError,
     LocalProtocolError,
+    OmidError,
     OracleUnavailable,
     RemoteProtocolError,
 )
@@ -89,6 +90,7 @@ class TcpOracle:
         address: str | None = None,
         *,
         resolve: Callable[[], Place | tuple[str, int]] | None = None,
+        tells_store: bool = False,
         store_id: str | None = None,
         request_timeout_s: float = 5.0,
         connect_timeout_s: float = 2.0,
@@ -107,6 +109,8 @@ class TcpOracle:
             resolve: Asked at each connect where the oracle is now.  It raises `OracleUnavailable`
                 if there is none at the moment.  An epoch that it knows counts where the oracle
                 itself tells none, as Java's does not.
+            tells_store: Whether what `resolve` finds are oracles of omidpy's alone, which tell what
+                store they serve: who tells none is another one, and waited past.
             store_id: Id of the store that the oracle must serve; None takes whichever the first
                 answer names.  Java's oracle names none and is believed.
             request_timeout_s: For one answer.  When it passes, the connection is given up.
@@ -136,6 +140,8 @@ class TcpOracle:
         self._links = Links(
             _fixed(address) if resolve is None else resolve,
             where=address or "an address not found yet",
+            is_published=resolve is not None,
+            tells_store=tells_store,
             store_id=store_id,
             connect_timeout_s=connect_timeout_s,
             handshake_timeout_s=request_timeout_s,
@@ -339,6 +345,7 @@ class TcpOracle:
     ) -> tuple[Link, Answer]:
         """Return the answer and the link that it came by, connecting and repeating as allowed."""
         give_up_s: float | None = None
+        error: OmidError
         for failure_count in itertools.count(1):
             try:
                 link = self._links.open()
@@ -359,6 +366,13 @@ class TcpOracle:
             except OracleUnavailable as unavailable:
                 error = unavailable
                 error.was_sent = False  # there was no link yet
+            except (RemoteProtocolError, ConfigError) as misfit:
+                if not misfit.retryable:
+                    raise
+                # No oracle is where one was published: the next look may find another place.
+                error = misfit
+                if isinstance(error, RemoteProtocolError):
+                    error.was_sent = False
             now_s = self._clock.monotonic_s()
             if give_up_s is None:
                 give_up_s = now_s + self._reconnect_budget_s

@@ -983,6 +983,45 @@ def test_a_place_that_another_stores_oracle_has_taken_is_no_matter_of_configurat
             oracle.ping()
 
 
+STRANGERS: dict[str, Script] = {
+    "a web server": lambda peer: peer.say_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+    "Java's oracle": obliging(capabilities=JAVAS, first_ts=1 << 60),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_who_listens_at_a_place_of_before_is_not_taken_for_the_oracle(stranger: str) -> None:
+    """It has ended, and something else has its port; the next one publishes another place soon."""
+    ours = PeerCapabilities(int(Feature.INVALIDATE), b"store-a", Timestamp(2000))
+    with (
+        ScriptedOracle(STRANGERS[stranger], STRANGERS[stranger]) as other,
+        ScriptedOracle(obliging(first_ts=5000, capabilities=ours)) as server,
+    ):
+        ports = iter([other.port, other.port, server.port])
+        oracle = TcpOracle(
+            resolve=lambda: Place("127.0.0.1", next(ports), Timestamp(1000)),
+            tells_store=True,
+            store_id="store-a",
+            request_timeout_s=PATIENCE_S,
+        )
+        with closing(oracle):
+            assert oracle.begin().start_ts == 5000
+
+
+def test_who_finds_no_oracle_where_one_is_published_says_so_in_the_end() -> None:
+    """And may try again: nothing was sent, and the next oracle may come later."""
+    script = STRANGERS["a web server"]
+    with ScriptedOracle(script, script) as server:
+        places = iter([Place("127.0.0.1", server.port, Timestamp(1000))] * 2)
+        oracle = TcpOracle(resolve=lambda: next(places), reconnect_budget_s=0)
+        for ask in (oracle.begin, lambda: oracle.commit(Timestamp(1), CELLS, TABLES)):
+            with pytest.raises(RemoteProtocolError, match="published no other place") as caught:
+                ask()
+            assert caught.value.retryable
+            assert not caught.value.was_sent
+        oracle.close()
+
+
 def test_an_oracle_that_does_not_fit_is_left_at_once() -> None:
     """The connection would take one of the places of those who do belong there."""
     is_left = threading.Event()
