@@ -106,7 +106,21 @@ def _what_may_come(store: ObjectStore, plan: Plan) -> str:
     reached("committers.late_behind_its_end", "C8")
     return (
         f", but a request to write {key} had no answer and may still be carried out: look for it "
-        "in half an hour, and remove by hand what has the job's id in its name"
+        f"in half an hour; {_how_to_clear(plan)}"
+    )
+
+
+def _how_to_clear(plan: Plan) -> str:
+    """Say which files somebody may remove by hand.
+
+    A later run of the job may have published files of the same names, and so may another of those
+    that go by its id: a name alone condemns none.
+    """
+    url, verb = plan.folder.url, "show" if plan.table is None else "list"
+    return (
+        f"remove by hand no file but one of job {plan.job_id} that `omidpy committers published "
+        f"{verb} {url}` does not list, while `omidpy committers plan list {url}` names no plan of "
+        "the job: any other is of a later run of it"
     )
 
 
@@ -207,7 +221,7 @@ def _take_back_replaced(store: ObjectStore, plan: Plan, published: Collection[st
     if failures:
         raise CommitterError(
             f"job {plan.job_id} was committed by another process and replaced since, and "
-            f"{failures[0]}; remove by hand what has its id in its name"
+            f"{failures[0]}; {_how_to_clear(plan)}"
         ) from failures[0]
 
 

@@ -103,6 +103,27 @@ def test_a_driver_that_wakes_behind_a_rollback_names_what_may_still_come(
     assert visible(store) == []
 
 
+def test_what_may_be_removed_by_hand_is_no_file_of_a_later_run(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the job's id in its name, too, by which it used to be condemned."""
+    job = begun("a", "b")
+
+    def run_again() -> None:
+        take_back(store, job)
+        run("c", job_id=job.id)
+
+    before_put(job, "head.json", run_again)
+    monkeypatch.setattr(store_of(job), "may_be_late", lambda _, key: key.startswith("out/b"))
+    with pytest.raises(CommitterError, match="may still be carried out") as caught:
+        job.commit()
+    assert f"published show {OUT.url}` does not list" in str(caught.value)
+    assert "what has" not in str(caught.value)
+    (listed,) = reading.state_of(store, OUT).files
+    assert listed.path.startswith("c")
+    assert job.id in listed.path
+
+
 def test_a_driver_whose_end_is_forgotten_names_what_may_still_come(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
