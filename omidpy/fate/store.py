@@ -30,7 +30,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from omidpy.base.reach import reached
-from omidpy.base.timing.clock import Clock
+from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.timing.pauses import pause_after
 from omidpy.errors import FateError, ReservationLost, StorageUnavailable, UsageError
 from omidpy.fate.operation import (
@@ -54,6 +54,12 @@ Those of 1 have finished operations among the others, and queues for locks that 
 read, and written as 2 from the first change on.
 """
 
+INSERTS_S: Final = 60.0
+"""For how long a record whose insertion had no answer is inserted again.
+
+Far shorter than an outcome stays: one that has gone would be made anew, and its operation run a
+second time."""
+
 Patience = Callable[[int], bool]
 """Called with the number of failures so far; waits, and says whether to try again."""
 
@@ -68,6 +74,17 @@ def brief(failures: int) -> bool:
         return False
     time.sleep(pause_after(failures, _FIRST_PAUSE_S, _LONGEST_PAUSE_S, at_least=0.5))
     return True
+
+
+def inserting() -> Patience:
+    """Return the patience of an insertion that begins now; see `INSERTS_S`."""
+    began_s = SystemClock.monotonic_s()
+
+    def patience(failures: int) -> bool:
+        # Asked behind the pause, in which a process may have stood still.
+        return brief(failures) and SystemClock.monotonic_s() - began_s < INSERTS_S
+
+    return patience
 
 
 class FateStore(ABC):
@@ -345,11 +362,16 @@ class FateStore(ABC):
         )
 
     def insert_settled(self, operation: Operation) -> None:
-        """Insert a record whose id no other one can have."""
+        """Insert a record whose id no other one can have.
+
+        Raises:
+            StorageUnavailable: it may have been inserted, and may still be; also where that could
+                be known, but only after so long that it may have been run, and have gone since.
+        """
         is_there = self._settled(
             lambda: self.insert(operation),
             lambda: self.read(operation.id) is not None,
-            brief,
+            inserting(),
         )
         if not is_there:
             raise FateError(f"the id {operation.id} is taken; submit the operation again")

@@ -41,7 +41,7 @@ from omidpy.fate.operation import (
     Unreadable,
     seeded,
 )
-from omidpy.fate.store import FORMAT, FateStore, brief, is_live
+from omidpy.fate.store import FORMAT, FateStore, inserting, is_live
 from omidpy.fate.zookeeper.members import EphemeralJudge, EphemeralMember
 from omidpy.fate.zookeeper.queues import ZooKeeperQueues
 from omidpy.fate.zookeeper.records import (
@@ -261,7 +261,7 @@ class ZooKeeperFateStore(FateStore):
         assert operation.key is not None, "only what has a key claims one"
         self._make_path()
         path = self._key_path(operation.key)
-        failures = 0
+        failures, patience = 0, inserting()
         for _ in range(MAX_ATTEMPTS):
             try:
                 found = self._session.read(path)
@@ -281,7 +281,7 @@ class ZooKeeperFateStore(FateStore):
                     return operation
             except StorageUnavailable:
                 failures += 1
-                if not brief(failures):
+                if not patience(failures):
                     raise
         raise FateError(
             f"operation {operation.id} could not be entered under its key {operation.key}, because "

@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from omidpy.base.tables import is_system_table
-from omidpy.base.timing.clock import ManualClock
+from omidpy.base.timing.clock import ManualClock, SystemClock
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Step, step
-from omidpy.fate.operation import FateId, Operation, Status, Unreadable
+from omidpy.fate import store as store_module
+from omidpy.fate.operation import FateId, Operation, Status, Unreadable, new_id
 from omidpy.fate.running.sweep import SWEEP_EVERY_S, Sweeper
 from omidpy.fate.step import Answer, StepContext
 from omidpy.fate.table.rows import GUARD, insertion, row_of
@@ -225,6 +226,49 @@ class HidingStore(MemoryStore):
             if is_applied:
                 self.markers |= {(mutation.row, *delete) for delete in mutation.deletes}
         return applied
+
+
+class _Suspended(TableFateStore):
+    """The answer to its first insertion is lost, and its process stands still before the next."""
+
+    def __init__(self, cells: MemoryStore, meanwhile: Callable[[Operation], object]) -> None:
+        super().__init__(cells)
+        self._meanwhile = meanwhile
+        self.tries = 0
+
+    def insert(self, operation: Operation) -> bool:
+        """Insert it, and hear nothing."""
+        self.tries += 1
+        is_done = super().insert(operation)
+        if self.tries == 1:
+            self._meanwhile(operation)
+            raise StorageUnavailable("no answer")
+        return is_done
+
+
+@pytest.mark.parametrize("stood_s", [0.0, 600.0])
+def test_a_submission_whose_operation_has_gone_is_not_made_again(
+    stood_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was run, and its outcome swept, while the process stood still: it would run once more."""
+    cells, now_s = MemoryStore(), [100.0]
+    monkeypatch.setattr(store_module, "brief", lambda failures: failures < 3)
+    monkeypatch.setattr(SystemClock, "monotonic_s", staticmethod(lambda: now_s[0]))
+
+    def meanwhile(operation: Operation) -> None:
+        if stood_s:
+            assert TableFateStore(cells).delete(operation), "as a sweep does behind its end"
+            now_s[0] += stood_s
+
+    fates = _Suspended(cells, meanwhile)
+    new = Operation(id=new_id(), name="X", created_ms=1, stack=(b"{}",))
+    if not stood_s:
+        assert fates.submit(new).id == new.id
+        return
+    with pytest.raises(StorageUnavailable, match="no answer"):
+        fates.submit(new)
+    assert fates.tries == 1
+    assert fates.read(new.id) is None
 
 
 def test_a_key_that_does_not_show_is_written_again() -> None:
