@@ -5,7 +5,7 @@
     admin.truncate_table(tm, "accounts")
 
 Changes of tables are operations of several steps (`omidpy.fate`): killed at any moment, the next
-one on the store, the same command once more, or `omidpy fate run`, finishes them.
+one on the store, or `omidpy fate run`, finishes them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     admin.drop_table(tm, "accounts")
 
 Each submits an operation to the store's own table of operations, and runs it in this process until
-it is finished.  Killed half-way, the same call finishes the operation that was begun, and so does
+it is finished.  Killed half-way, a later call finishes the operation that was begun, and so does
 any other of these calls on the store, or `omidpy fate run --tso ADDR`.
 
 What shall be dropped or emptied is the table that is there when it is asked for, by its

@@ -15,9 +15,11 @@ import omidpy
 from omidpy import admin
 from omidpy.cli import main
 from omidpy.errors import ConfigError
+from omidpy.facts.tables.catalog import check_ours
 from omidpy.facts.tables.removal import close
 from omidpy.fate import Fate, TableFateStore
 from omidpy.fate.client import OperationHandle
+from omidpy.model import TableSchema
 from tests.machines.documents import environment
 from tests.machines.processes import tso_server
 
@@ -130,7 +132,10 @@ def test_what_cannot_be_done_is_named(
 
 
 def test_an_interrupt_says_who_goes_on(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operation is kept, and need not be begun again."""
+    """The operation is kept, and need not be begun again.
+
+    Nor should it: others may have finished it, and written to the table that it has made.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -138,7 +143,8 @@ def test_an_interrupt_says_who_goes_on(cli: Cli, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(OperationHandle, "result", interrupt)
     code, out, err = cli("drop", "t", "--apply")
     assert (code, out) == (130, "")
-    assert "is finished by the same command, or by `omidpy fate run` with --tso" in err
+    assert "goes on: `omidpy fate run` with --tso finishes it, and `omidpy fate wait" in err
+    assert "the same command again would drop t as it is by then" in err
 
 
 def test_a_daemon_finishes_what_others_have_left(url: str) -> None:
@@ -187,6 +193,25 @@ def test_settings_are_set_shown_and_taken_back(url: str, cli: Cli) -> None:
     shown = {one["table"]: one["settings"] for one in json.loads(cli("list", "--json")[1])}
     assert shown["t"] == {}
     assert rows(url) == [(b"r", ROW)]
+
+
+def test_settings_are_those_of_the_table_that_was_looked_at(
+    cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one of its name may be meant to keep its past, or not."""
+
+    def make_anew(schema: TableSchema) -> frozenset[bytes]:
+        with omidpy.connect(url) as tm:
+            tm.drop_table("t")
+            tm.create_table("t", ["cf"])
+        return check_ours(schema)
+
+    monkeypatch.setattr("omidpy.cli.tables.settings.check_ours", make_anew)
+    code, out, err = cli("set", "t", "retention=1s", "--apply")
+    assert (code, out) == (1, "")
+    assert "was dropped and made again, or adopted, just now" in err
+    shown = {one["table"]: one["settings"] for one in json.loads(cli("list", "--json")[1])}
+    assert shown["t"] == {}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """`omidpy table create`, `drop` and `truncate`: operations that survive the death of this process.
 
 Without `--apply` each only looks.  With it, an operation is submitted and run here until it is
-finished; killed half-way, the same command finishes what it began, and so does `omidpy fate run`.
+finished; killed half-way, `omidpy fate run` finishes it, and so does the next of these commands.
+Whoever gives the same one again means the table that is there by then: an operation that is under
+way is gone on with, and behind its end, which nobody may have heard of, the next table of the name
+is dropped or emptied.  So an interrupt does not advise that.
 """
 
 from __future__ import annotations
@@ -158,7 +161,10 @@ def _change(
         if not apply:
             look(open_store)
     if apply:
-        with _telling(handles), connect(store, tso=tso, conflict_level=conflict_level) as tm:
+        with (
+            _telling(verb, name, handles),
+            connect(store, tso=tso, conflict_level=conflict_level) as tm,
+        ):
             result = admin.carry_out(tm, change(tm), on_submit=handles.append)
             was_made_by_another = result.get("is_made_by_another", False)
     operation = handles[0].id if handles else None
@@ -173,15 +179,16 @@ def _change(
 
 
 @contextmanager
-def _telling(handles: list[OperationHandle]) -> Iterator[None]:
+def _telling(verb: str, name: str, handles: list[OperationHandle]) -> Iterator[None]:
     """Say, when this is interrupted, what goes on."""
     try:
         yield
     except KeyboardInterrupt:
         for handle in handles:
             say(
-                f"interrupted; operation {handle.id} is finished by the same command, or by "
-                "`omidpy fate run` with --tso",
+                f"interrupted; operation {handle.id} goes on: `omidpy fate run` with --tso "
+                f"finishes it, and `omidpy fate wait {handle.id}` says how it has ended; the same "
+                f"command again would {verb} {name} as it is by then",
                 err=True,
             )
         raise typer.Exit(EXIT_INTERRUPTED) from None

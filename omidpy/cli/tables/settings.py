@@ -11,9 +11,10 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from omidpy.base.schema.table_settings import ATTRIBUTES, setting_attributes
+from omidpy.base.tables import INCARNATION_ATTRIBUTE
 from omidpy.base.words.arguments import check_table_name
 from omidpy.cli.common import Apply, AsJson, StoreUrl, UnaskedTso, opened, print_json, say
-from omidpy.errors import UsageError
+from omidpy.errors import StorageError, UsageError
 from omidpy.facts.tables.catalog import check_ours
 from omidpy.reports.tables import table_settings
 
@@ -81,7 +82,12 @@ def _change(
         schema = open_store.schema(check_table_name(name))
         check_ours(schema)
         if apply:
-            open_store.set_table_attributes(name, changes)
+            seen = {INCARNATION_ATTRIBUTE: schema.attributes.get(INCARNATION_ATTRIBUTE)}
+            if not open_store.set_table_attributes(name, changes, only=seen):
+                raise StorageError(
+                    f"table {name!r} was dropped and made again, or adopted, just now, and has its "
+                    "own settings; look at it, and set them again"
+                )
         is_remote = open_store.capabilities.remote
     changed = {**schema.attributes, **changes}
     after = {key: value for key, value in changed.items() if value is not None}
