@@ -103,7 +103,9 @@ def lease_place(store: Store) -> tuple[str, int, Timestamp]:
     host, _, port = record.address.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(
-            f"the oracle of {store.url} lives inside process {record.pid} on {record.host}, where "
-            f"no other process can reach it; end it and start {server_command(store.url)}"
+            f"the oracle of {store.url} lives inside a client's process, where no other can reach "
+            f"it: process {record.pid} on {record.host} by its record, which stands also where it "
+            "was killed, and its number is another's by now.  Let the program end that uses the "
+            f"store so, if it still runs, and start {server_command(store.url)}"
         )
     return host.strip("[]"), int(port), Timestamp(record.epoch)

@@ -499,7 +499,7 @@ def test_a_lease_inside_a_process_has_no_address(
     record = read_lease(store)
     assert record is not None
     assert record.pid == os.getpid()
-    with pytest.raises(ConfigError, match="lives inside process"):
+    with pytest.raises(ConfigError, match="lives inside a client's process"):
         lease_address(store)
 
 

@@ -251,7 +251,7 @@ def test_the_address_is_published_when_the_oracle_can_answer(
     held.publish(address="[::1]:24758", epoch=0)
     assert lease_address(locked) == ("::1", 24758)
     held.publish(address="", epoch=0)
-    with pytest.raises(ConfigError, match="lives inside process"):
+    with pytest.raises(ConfigError, match="which stands also where it was killed"):
         lease_address(locked)
 
 
