@@ -45,11 +45,10 @@ from compactor.tables.census import Census, FamilyCensus, take_census
 from compactor.tables.conversion import convert
 from compactor.tables.naming import another, check_incarnation, give_name, set_attributes
 from compactor.tables.ownership import (
+    Ignored,
+    change_ignored,
     family_text,
     is_owned,
-    read_ignored,
-    said_of,
-    set_ignored,
     unknown_tables,
 )
 from omidpy.base.cells import table_id
@@ -76,7 +75,6 @@ from omidpy.base.tables import (
     weakness,
 )
 from omidpy.errors import NoSuchTable, StorageError, UsageError
-from omidpy.facts.control import ControlTable
 from omidpy.facts.tables.catalog import CONFLICT_LEVELS, is_closed
 from omidpy.facts.tables.makers import Makers
 from omidpy.facts.tables.plain_versions import NO_VERSIONS, plain_versions
@@ -392,12 +390,12 @@ def adopt(
     if becomes != which:
         # Who was about to remove it did not, and does not any more.
         forget_removal(store, plan.table, which)
-    control = ControlTable(store)
-    word = said_of(before, read_ignored(control))
-    still_ignored = set(word.families) - plan.families
-    if word.is_ignored or len(still_ignored) < len(word.families):
-        # Of the same table, which has another incarnation since it is ours.
-        set_ignored(control, plan.table, is_ignored=False, families=still_ignored, which=becomes)
+
+    def but_what_is_ours(word: Ignored) -> Ignored:
+        return Ignored(False, tuple(sorted(set(word.families) - plan.families)), word.incarnation)
+
+    # Of the same table, which has another incarnation since it is ours.
+    change_ignored(store, before, but_what_is_ours, which=becomes)
     return converted
 
 
@@ -483,8 +481,6 @@ def ignore(
         )
     if is_dry_run:
         return
-    control = ControlTable(store)
-    word = said_of(schema, read_ignored(control))
     which = incarnation(schema)
     if not which and store.capabilities.table_admin:
         # The operator has consented to this table, and not to another one of its name.
@@ -492,11 +488,12 @@ def ignore(
         unnamed = {INCARNATION_ATTRIBUTE: None}
         if not store.set_table_attributes(table, {INCARNATION_ATTRIBUTE: which}, only=unnamed):
             raise StorageError(f"table {table} changed meanwhile, and is not ignored; ask again")
-    if families is None:
-        set_ignored(control, table, is_ignored=True, families=word.families, which=which)
-    else:
-        both = {*word.families, *families}
-        set_ignored(control, table, is_ignored=word.is_ignored, families=both, which=which)
+
+    def more(word: Ignored) -> Ignored:
+        both = tuple(sorted({*word.families, *(families or ())}))
+        return Ignored(word.is_ignored or families is None, both, which)
+
+    change_ignored(store, schema, more, which=which)
 
 
 def check_families(schema: TableSchema, families: Iterable[bytes]) -> None:

@@ -11,6 +11,7 @@ or ignored.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace as replace_word
 
 from compactor.horizon import Wanted
 from omidpy.base.cells import SHADOW_PREFIX
@@ -33,9 +35,9 @@ from omidpy.base.tables import (
     transactional_families,
     weakness,
 )
-from omidpy.errors import NoSuchTable, StorageError
+from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.commit_table import read_low_watermark, read_timestamp_ceiling
-from omidpy.facts.control import ControlTable, encode_document
+from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.tables.plain_versions import presumed_plain
 from omidpy.facts.tables.sightings import DOUBTS_ALL, NO_DOUBT, Seen, sight
 from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema
@@ -358,23 +360,38 @@ def read_ignored(control: ControlTable) -> dict[str, Ignored]:
     return {row.removeprefix(IGNORED_PREFIX).decode(): word for row, word in found.items()}
 
 
+def change_ignored(
+    store: Store, schema: TableSchema, change: Callable[[Ignored], Ignored], *, which: str
+) -> None:
+    """Change what was said of a table, whatever others say of it at that moment.
+
+    A fact is replaced and never deleted: on HBase a delete would hide the next one.
+
+    Args:
+        store: Where it is.
+        schema: The table, as what was said so far must mean it.
+        change: Returns what is said then; may be called again.
+        which: Its incarnation from now on.
+
+    Cost: 1 get, and 1 checked change where something changes; a write where none can be checked.
+    """
+    control, row = ControlTable(store), IGNORED_PREFIX + schema.name.encode()
+    while True:
+        raw, word = control.read(row), NOT_IGNORED
+        with contextlib.suppress(CorruptCell):
+            word = NOT_IGNORED if raw is None else decode_document(raw, Ignored, row=row)
+        said = said_of(schema, {schema.name: word})
+        new = change(said)
+        if new == said:
+            return
+        written = encode_document(replace_word(new, incarnation=which))
+        if not store.capabilities.checked_changes:
+            control.write(row, written)
+            return
+        if control.replace(row, raw, written):
+            return
+
+
 def ignored_tables(control: ControlTable) -> frozenset[str]:
     """Return the names of which an operator said that the tables are not ours."""
     return frozenset(table for table, word in read_ignored(control).items() if word.is_ignored)
-
-
-def set_ignored(
-    control: ControlTable,
-    table: str,
-    *,
-    is_ignored: bool,
-    families: Iterable[bytes] = (),
-    which: str = "",
-) -> None:
-    """Record whether a table, or some of its families, are to be left out of the account.
-
-    `which` is the table's incarnation: a later one of the name may be written by transactions.
-    A fact is replaced and never deleted: on HBase a delete would hide the next one.
-    """
-    word = Ignored(is_ignored, tuple(sorted(families)), which)
-    control.write(IGNORED_PREFIX + table.encode(), encode_document(word))

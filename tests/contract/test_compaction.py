@@ -12,7 +12,6 @@ from compactor.options import Options
 from compactor.report import RUNS_KEPT, Report, RunLog, new_run
 from compactor.run.local import compact
 from compactor.run.plan import STEPS
-from compactor.tables.ownership import set_ignored
 from omidpy.base.cells import LOW_WATERMARK_ROW, encode_long
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE
@@ -34,6 +33,7 @@ from omidpy.model import Cell
 from omidpy.storage.base import Put, RowMutation, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, FAMILY, World, outcome, troubled
+from tests.machines.ignoring import set_ignored
 from tests.machines.interleaving import interleaved
 
 NIGHTLY: Final = Options(retention_s=0.0)

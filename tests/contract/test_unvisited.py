@@ -14,7 +14,6 @@ import pytest
 
 from compactor.pruning.standing import read_standing
 from compactor.report import RunLog
-from compactor.tables.ownership import set_ignored
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.tables.questions import Questions
@@ -24,6 +23,7 @@ from omidpy.reports.store import collect as collect_status
 from omidpy.storage.base import Row, Store
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
+from tests.machines.ignoring import set_ignored
 from tests.machines.interleaving import interleaved
 
 MILLISECONDS = 1_700_000_000_000

@@ -17,7 +17,6 @@ from typing import Any, Final
 import pytest
 from thriftpy2.thrift import TApplicationException
 
-from compactor.tables.ownership import set_ignored
 from omidpy.base.installation import install_hint
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
@@ -33,6 +32,7 @@ from omidpy.storage.hbase.rpc import probe
 from omidpy.storage.sqlite import SqliteStore
 from tests.machines.gateways import FakeGateway
 from tests.machines.hbase import HBase
+from tests.machines.ignoring import set_ignored
 
 pytestmark = pytest.mark.integration
 

@@ -129,7 +129,8 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "compactor/tables/adoption.py ignore set_table_attributes",
         "compactor/tables/conversion.py _pass_over write",
         "compactor/tables/following.py set_rule write",
-        "compactor/tables/ownership.py set_ignored write",
+        "compactor/tables/ownership.py change_ignored replace",
+        "compactor/tables/ownership.py change_ignored write",
     ),
     REPAIRS: (
         "compactor/check/repair.py Repair.mend forget_claims",

@@ -18,6 +18,7 @@ from omidpy.model import FamilySchema, TableSchema
 from omidpy.opening import open_store
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
+from omidpy.testing.faults import FaultyStore, Point
 from tso.embedded import EmbeddedOracle
 
 NOW_MS: Final = 1_700_000_000_000
@@ -209,6 +210,25 @@ def test_a_word_about_the_table_goes_with_its_adoption() -> None:
     assert read_ignored(ControlTable(store))["t"].is_ignored
     adopt(store, plan_adoption(store, "t", COMMIT_TABLE, names_it=True), COMMIT_TABLE)
     assert not read_ignored(ControlTable(store))["t"].is_ignored
+
+
+def test_two_operators_who_ignore_families_at_once_are_both_heard() -> None:
+    """Each is told that it is done; of the first one nothing was left."""
+    store = MemoryStore()
+    EmbeddedOracle(store).close()
+    families = [FamilySchema(one) for one in (b"a", b"b", b"c")]
+    store.create_table(TableSchema("t", families, {INCARNATION_ATTRIBUTE: "one"}))
+    others = [b"a", b"b"]
+
+    def meanwhile(point: Point) -> None:
+        if point.name.startswith("check_and_mutate.before") and others:
+            ignore(store, "t", COMMIT_TABLE, families=[others.pop()])
+
+    ignore(FaultyStore(store, meanwhile), "t", COMMIT_TABLE, families=[b"c"])
+    assert read_ignored(ControlTable(store))["t"].families == (b"a", b"b", b"c")
+    ignore(store, "t", COMMIT_TABLE)
+    found = read_ignored(ControlTable(store))["t"]
+    assert (found.is_ignored, found.families) == (True, (b"a", b"b", b"c"))
 
 
 def test_the_verb_names_what_it_is_about_to_adopt(

@@ -11,7 +11,7 @@ from compactor.report import RunLog
 from compactor.run.local import compact
 from compactor.tables import census, conversion
 from compactor.tables.adoption import adopt, plan_adoption
-from compactor.tables.ownership import read_ignored, set_ignored
+from compactor.tables.ownership import read_ignored
 from omidpy.base.cells import (
     LEGACY_TOMBSTONE,
     LOW_WATERMARK_ROW,
@@ -46,6 +46,7 @@ from omidpy.model import TIMESTAMP_STEP, Cell, FamilySchema, TableSchema, Timest
 from omidpy.storage.base import DeleteVersion, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE
+from tests.machines.ignoring import set_ignored
 from tests.machines.like_thrift1 import LikeThrift1
 from tests.machines.naive_oracle import NaiveOracle
 from tso.embedded import EmbeddedOracle

@@ -13,7 +13,6 @@ from compactor.options import Options
 from compactor.ranges.progress import NoProgress
 from compactor.run.local import compact
 from compactor.tables.following import NO_RULE, PHOENIX_FACT, Rule, read_rule, set_rule
-from compactor.tables.ownership import set_ignored
 from omidpy.base.schema.phoenix import schema_of
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONFLICT_LEVEL_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
@@ -23,6 +22,7 @@ from omidpy.model import FamilySchema, TableSchema
 from omidpy.opening import open_store
 from omidpy.storage.base import Put, RowMutation
 from tests.machines.clients import Client
+from tests.machines.ignoring import set_ignored
 
 OMIDS: Final = "|org.apache.phoenix.coprocessor.OmidTransactionalProcessor|805306356|"
 OTHER: Final = "|org.apache.phoenix.coprocessor.ScanRegionObserver|805306366|"

@@ -11,7 +11,6 @@ from compactor.tables.ownership import (
     Standing,
     ignored_tables,
     judge,
-    set_ignored,
     survey,
     transaction_versions,
 )
@@ -34,6 +33,7 @@ from omidpy.model import Cell, FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import World
+from tests.machines.ignoring import set_ignored
 
 WITNESS: Final = Cell(b"r", b"cf", shadow_qualifier(b"q"), 50, bytes(8))
 
