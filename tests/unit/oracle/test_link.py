@@ -272,6 +272,7 @@ def test_no_thread_stays_awake_where_another_one_waits_too() -> None:
         link._reader.read = noted_read  # type: ignore[method-assign]
         first = pool.submit(ask, link)
         peer.read(1)
+        wait_for(lambda: len(alone) == 1, LIMIT_S)  # else the second comes before it reads
         second = pool.submit(ask, link)
         peer.read(1)
         peer.say(TimestampResponse(Timestamp(1000)))
