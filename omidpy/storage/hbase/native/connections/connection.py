@@ -11,7 +11,8 @@ before (`base/outgoing.py`).
 What is kept here:
 
 * an answer goes to the call that it answers, also where others were given up before it came
-* `NotSent` says that the server has certainly not executed a call, since it executes whole frames
+* `NotSent` says that the server has certainly not executed a call, since it executes whole frames;
+  who sends for others, and cannot, learns nothing by it of his own call
 * a thread that an exception takes out of a call, at whatever line, harms no other call: only where
   a part of a frame was sent, and not the rest, is the connection of no more use; nor is it where
   the exception came while bytes were sealed or opened (`layers.py`)
@@ -212,7 +213,7 @@ class Connection:
         try:
             self._pending[waiting.id] = waiting
             self._outgoing.add(waiting.id, frame)
-            self._outgoing.send_on(self._send, until_s, self._hands_over)
+            self._outgoing.send_on(self._send, (waiting, until_s), self._hands_over)
             if self._broken is not None:
                 within(self._outgoing.sending, self._check_sent, waiting)
         except NotSent as error:
@@ -247,8 +248,13 @@ class Connection:
                 return other is not self._reader
         return False
 
-    def _send(self, until_s: float) -> bool:
-        """Send what is in line as one piece, whole; say whether more can be.  Holds `sending`."""
+    def _send(self, turn: tuple[Waiting, float]) -> bool:
+        """Send what is in line as one piece, whole; say whether more can be.  Holds `sending`.
+
+        `turn` is the call of the thread that sends, and until when it may.  `NotSent` is of that
+        call alone: it may have gone before those of others that are in line now, and be executed.
+        """
+        waiting, until_s = turn
         outgoing = self._outgoing
         seal = None if self._layer is None else partial(self._sealed, self._layer)
         try:
@@ -264,12 +270,15 @@ class Connection:
                 if isinstance(self._broken, Disagreed):
                     raise Disagreed(*self._broken.args) from error
             self._end(Lost(f"the connection broke: {error}"))
-        except BaseException:
+        except BaseException as error:
             # What the layer has counted has to be sent.
             if outgoing.is_begun or self._layer is not None:
                 self._end(GivenUp("a call was given up while it was being sent"))
             else:
                 outgoing.put_back()
+            if isinstance(error, NotSent) and not outgoing.is_unsent(waiting.id):
+                return False
+            outgoing.withdraw(waiting.id)  # now, while nobody can send it all the same
             raise
         return self._broken is None
 
@@ -332,7 +341,7 @@ class Connection:
             raise Unanswered(f"no answer to {waiting.method}")
         reads = within(self._lock, self._may_read, waiting)
         if self._outgoing.line:  # of one who handed over, or was taken out
-            self._outgoing.send_on(self._send, until_s, self._hands_over)
+            self._outgoing.send_on(self._send, (waiting, until_s), self._hands_over)
         if reads:
             within(self._receiving, self._receive, min(left_s, LOOK_S))
         else:

@@ -23,6 +23,7 @@ from omidpy.storage.hbase.native.faults import (
     TooLarge,
     Unanswered,
 )
+from omidpy.storage.hbase.native.wire import frames
 from omidpy.storage.hbase.native.wire.answers import Answer
 from tests.machines.fake_hbase import SILENCE, Call, FakeHBase, Reply, fault, frame_of
 from tests.machines.interrupts.lines import Interrupt, Interrupter
@@ -243,6 +244,49 @@ def test_a_server_that_takes_no_bytes_ends_no_wait() -> None:
         assert caught.value.is_certain
         with pytest.raises(Lost):
             connection.wait(first, until_s=until())
+        connection.close()
+
+
+@pytest.mark.parametrize("is_sending", [False, True])
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_call_that_was_sent_is_not_called_unsent_where_anothers_cannot_be(
+    is_sending: bool,  # noqa: FBT001 - a table
+    is_begun: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A thread sends for others, too; its own change would be made a second time."""
+    gate = threading.Event()
+
+    def stuck(_: Call) -> Reply:
+        gate.wait(LIMIT_S)
+        return Reply(b"made")
+
+    with FakeHBase(stuck) as server:
+        connection = connected(server, max_frame_bytes=2**28)
+        push = connection._outgoing.push
+        other = connections.Waiting(2**30, "M")
+
+        def put_in_line() -> None:
+            connection._pending[other.id] = other
+            connection._outgoing.add(other.id, frames.request(other.id, "M", b"x" * 2**26))
+
+        def push_on(piece: Piece[int], send: Callable[..., int]) -> bool:
+            if piece[2][0][0] == other.id:
+                return push(piece, send) if is_begun else False
+            is_whole = push(piece, send)
+            if is_sending and is_whole:
+                put_in_line()
+            return is_whole
+
+        connection._outgoing.push = push_on  # type: ignore[method-assign]
+        mine = connection.send("M", b"", until_s=until(0.3))
+        if not is_sending:
+            put_in_line()
+        with pytest.raises(CallFailed) as caught:
+            connection.wait(mine, until_s=until(0.3))
+        assert not caught.value.is_certain
+        assert connection.has_ended is is_begun, "no part of a frame was sent otherwise"
+        gate.set()
+        wait_for(lambda: len(server.calls) == 1, LIMIT_S)
         connection.close()
 
 
