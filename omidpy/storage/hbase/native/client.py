@@ -455,10 +455,14 @@ def _take(
         if isinstance(found, Found):
             done[index] = found
             continue
-        # Without a word about it, it may not have been done, and a row that was asked for is not
-        # known to be empty.
         failed.append(index)
-        failures.append(_Failure(found or Garbled(_LACKS), part.region))
+        if found is None:
+            # Without a word about it, it may not have been done, and a row that was asked for is
+            # not known to be empty.
+            failures.append(_Failure(Garbled(_LACKS), part.region))
+        else:
+            is_alone = len(part.indexes) == 1
+            failures.append(_Failure(found if is_alone else found.of_many(), part.region))
 
 
 def _says_done(answer: PartAnswer) -> bool:

@@ -5,7 +5,11 @@ call has certainly done nothing, whether the region is elsewhere, and whether th
 succeed in a moment.  A class that is not known here is taken for a failure of unknown outcome that
 may pass, unless the server says not to repeat the call.
 
-Source: the classes of HBase 2.6.4, and what its own client does about them.
+Where it was raised counts, too: a coprocessor may raise any of them behind the change, and what is
+told of all changes of a batch is told of those that were made before.
+
+Source: the classes of HBase 2.6.4, what its own client does about them, and where its
+`HRegion.batchMutate` and `RSRpcServices.multi` raise them.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ _KINDS: Final[dict[str, Kind]] = {
             "CallDroppedException",
             "CallQueueTooBigException",
             "MasterNotRunningException",
+            "MasterStoppedException",
             "PleaseHoldException",
             "RegionInRecoveryException",
             "RegionTooBusyException",
@@ -71,7 +76,9 @@ _KINDS: Final[dict[str, Kind]] = {
             "InvalidFamilyOperationException",
             "NamespaceNotFoundException",
             "NoSuchColumnFamilyException",
+            "QuotaExceededException",
             "RequestTooBigException",
+            "SpaceLimitingException",
             "TableExistsException",
             "TableNotDisabledException",
             "TableNotEnabledException",
@@ -86,6 +93,13 @@ _KINDS: Final[dict[str, Kind]] = {
 
 _STOPPING: Final = frozenset({"RegionServerStoppedException", "RegionServerAbortedException"})
 """The region is about to be elsewhere, and a call that was under way may have been executed."""
+
+_BETWEEN_PARTS: Final = frozenset({"NotServingRegionException", "RegionTooBusyException"})
+_OF_ONE_CHANGE: Final = "StoreTooBusy,"
+_BEHIND_THE_CHANGE: Final = re.compile(
+    r"CoprocessorHost\.post(?!StartRegionOperation\b|\w+BeforeWAL\b)\w+\("
+)
+"""Where a coprocessor is called once the change is made, in a Java stack."""
 
 _UNPROVEN: Final = frozenset({"AccessDeniedException", "AccessControlException"})
 _UNPROVEN_TEXT: Final = "Authentication is required"
@@ -164,6 +178,8 @@ class Fault(CallFailed):
         self.text = text
         self._moved = (host, port)
         self._do_not_retry = do_not_retry
+        self.is_of_many = False
+        """Whether it was told of a change beside others; see `of_many`."""
 
     def copy(self) -> Fault:
         """Return one that says the same, for another thread to raise."""
@@ -171,6 +187,16 @@ class Fault(CallFailed):
         return Fault(
             self.class_name, self.text, host=host, port=port, do_not_retry=self._do_not_retry
         )
+
+    def of_many(self) -> Fault:
+        """Return it as told of a change in one region with others, that are no one change.
+
+        Where HBase does not get the locks of all their rows it makes some, and looks anew whether
+        it may make the rest.  If not, it tells the same of all of them, also of those it has made.
+        """
+        found = self.copy()
+        found.is_of_many = True
+        return found
 
     @property
     def gist(self) -> str:
@@ -208,7 +234,15 @@ class Fault(CallFailed):
     @property
     def is_certain(self) -> bool:  # type: ignore[override] # it depends on the class here
         """Whether the call has certainly not been executed."""
-        return self.kind is not Kind.UNKNOWN
+        if self.kind is Kind.UNKNOWN or self.is_behind_change:
+            return False
+        is_of_all = self.is_of_many and self.class_name in _BETWEEN_PARTS
+        return not is_of_all or _OF_ONE_CHANGE in self.text
+
+    @property
+    def is_behind_change(self) -> bool:
+        """Whether a coprocessor failed that is called once a change is made."""
+        return _BEHIND_THE_CHANGE.search(self.text) is not None
 
     @property
     def moved_to(self) -> tuple[str, int, int] | None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import ConfigError, OmidError, StorageUnavailable
-from omidpy.storage.hbase.native.faults import CallFailed, Forgotten
+from omidpy.storage.hbase.native.faults import CallFailed, Fault, Forgotten
 from omidpy.storage.hbase.native.values import ServerName
 
 REMEMBERED_S: Final = 600.0
@@ -44,6 +44,9 @@ class Recognition:
             self._begun_s, self._server = self._now_s(), server
         elif server != self._server:
             raise Forgotten(f"{self._doubt}; by now {server} has its region, and would do it again")
+        elif isinstance(self._doubt, Fault) and self._doubt.is_behind_change:
+            # To HBase it has failed, so that it forgets its numbers, whatever it has written.
+            raise Forgotten(f"{self._doubt}; HBase might do it again")
         elif self._now_s() - self._begun_s > REMEMBERED_S:
             raise Forgotten(f"{self._doubt}; so long ago that HBase might do it again")
 

@@ -130,6 +130,68 @@ def test_one_that_was_certainly_not_made_is_made_again(opened: Opened, count: in
     assert len(fake.calls) == 3
 
 
+def told_of_each(count: int, name: str, text: str) -> Reply:
+    """Return the answer to a Multi in one region that says the same of each change."""
+    exception = {"name": f"x.{name}", "value": f"x.{name}: {text}\n\tat x".encode()}
+    return multi(
+        {"resultOrException": [{"index": at, "exception": exception} for at in range(count)]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("RegionTooBusyException", "Over memstore limit=2.5G"),
+        ("RegionTooBusyException", "Failed to obtain lock; regionName=t"),
+        ("NotServingRegionException", "t,,1.x. is closing"),
+    ],
+)
+def test_what_is_told_of_all_changes_of_a_region_is_told_of_those_that_were_made_too(
+    opened: Opened, name: str, text: str
+) -> None:
+    """HBase makes a batch in parts where rows are locked, and looks anew before each of them."""
+    rows = [UNDATED_PUT._replace(row=row) for row in (b"a", b"b")]
+    client, (fake,) = opened(scripted(told_of_each(2, name, text), made(2)))
+    relocated(client, fake)
+    with pytest.raises(StorageUnavailable, match="whether it was applied is not known"):
+        client.mutate_many("t", rows)
+    assert len(fake.calls) == 1
+    client.mutate_many("t", [PUT._replace(row=row) for row in (b"a", b"b")])
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "Over memstore limit"), (2, "StoreTooBusy,t:f")])
+def test_a_change_that_is_alone_in_its_part_or_refused_by_itself_is_made_again(
+    opened: Opened, count: int, text: str
+) -> None:
+    """Nothing was made before it was refused."""
+    busy = told_of_each(count, "RegionTooBusyException", text)
+    client, (fake, _) = opened(scripted(busy, made(count)), scripted(made(1)))
+    rows = [b"a", b"aa"][:count]
+    client.mutate_many("t", [UNDATED_PUT._replace(row=row) for row in (*rows, b"z")])
+    assert len(fake.calls) == 2
+
+
+@pytest.mark.parametrize("name", ["DoNotRetryIOException", "RegionTooBusyException", "Other"])
+def test_a_coprocessor_that_fails_behind_the_change_has_not_undone_it(
+    opened: Opened, name: str
+) -> None:
+    """Such as one that writes an index; where it stood the Java stack says."""
+    frame = "at org.apache.hadoop.hbase.regionserver.RegionCoprocessorHost"
+    for hook, is_made in (("postBatchMutateIndispensably", True), ("preBatchMutate", False)):
+        failed = fault(name, f"no index\n\t{frame}.{hook}(RegionCoprocessorHost.java:9)")
+        client, (fake,) = opened(scripted(failed), options="timeout_s=5&retry_s=0")
+        relocated(client, fake)
+        with pytest.raises(StorageUnavailable) as told:
+            client.check_and_mutate("t", CHECK, PUT)
+        is_doubtful = is_made or name == "Other"
+        assert ("whether it was applied is not known" in str(told.value)) is is_doubtful
+        fake.calls.clear()
+        with pytest.raises(StorageUnavailable) as told:
+            client.increment("t", b"a", b"f", b"q", 1)
+        assert ("whether it was applied is not known" in str(told.value)) is is_doubtful
+        assert len(fake.calls) == 1 or not is_made
+
+
 def test_of_many_one_in_doubt_is_enough(opened: Opened) -> None:
     """Whatever else went wrong beside it, and is known not to have been made."""
     client, (stopped, doubtful) = opened(scripted(made(1)), scripted(fault("io.SomeIOException")))
