@@ -87,8 +87,13 @@ class Calls:
             else:
                 registry = ZooKeeperRegistry(address)
         self.registry: Registry = registry
-        self.locations = Locations(self.registry.meta_server, self.read_catalogue)
+        self.locations = Locations(
+            self._told_of_meta, self.read_catalogue, partial(self._is_told, REGIONS)
+        )
         self._master: ServerName | None = None
+        self._used: dict[str, Connection] = {}
+        """By service, the first connection that was used to the catalogue's server, or to the
+        master, since the registry told of it."""
         self._pause = pause
         self._now_s = now_s
 
@@ -167,7 +172,10 @@ class Calls:
     ) -> Sent:
         """Send a call to the server that has a region."""
         connection = self.connections.get(region.server.host, region.server.port, REGIONS)
-        priority = _HIGH if region.table == META else 0
+        priority = 0
+        if region.table == META:
+            self._used.setdefault(REGIONS, connection)
+            priority = _HIGH
         waiting = connection.send(method, body, cells, until_s=until_s, priority=priority)
         return Sent(connection, waiting, region)
 
@@ -385,6 +393,8 @@ class Calls:
     ) -> bytes:
         until_s = until(self.address.timeout_s)
         connection = self.connections.get(server.host, server.port, service)
+        if service == MASTER:
+            self._used.setdefault(MASTER, connection)
         try:
             answer = connection.call(method, body, until_s=until_s, is_replaced=is_replaced)
         except Fault:
@@ -395,9 +405,25 @@ class Calls:
 
     def _active_master(self) -> ServerName:
         master = self._master
-        if master is None:
-            master = self._master = self.registry.master()
+        if master is None or not self._is_told(MASTER):
+            master = self.registry.master()
+            self._used.pop(MASTER, None)
+            self._master = master
         return master
+
+    def _told_of_meta(self) -> ServerName:
+        server = self.registry.meta_server()
+        self._used.pop(REGIONS, None)
+        return server
+
+    def _is_told(self, service: str) -> bool:
+        """Whether what the registry told of a server holds for the process that answers there.
+
+        Behind the end of a connection another one may answer at the same place, even of another
+        HBase, whose catalogue has the same name.  The registry tells of which HBase it is.
+        """
+        connection = self._used.get(service)
+        return connection is None or not connection.has_ended
 
     def end_scanner(self, region: Region, scanner_id: int) -> None:
         """Let a server forget a scanner; its answer is not waited for."""

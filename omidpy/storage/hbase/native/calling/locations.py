@@ -60,10 +60,22 @@ class _Known(NamedTuple):
 class Locations:
     """Where regions are.  Safe to share among threads, and after a fork."""
 
-    def __init__(self, meta_server: Callable[[], ServerName], read: ReadCatalogue) -> None:
-        """Find the catalogue by one function, and read it by another."""
+    def __init__(
+        self,
+        meta_server: Callable[[], ServerName],
+        read: ReadCatalogue,
+        is_told: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Know nothing yet.
+
+        Args:
+            meta_server: Finds the catalogue.
+            read: Reads it.
+            is_told: Whether what was found last still holds, as far as one can say.
+        """
         self._find_meta = meta_server
         self._read = read
+        self._is_told = is_told
         self._meta: ServerName | None = None
         self._tables: dict[str, _Known] = {}
         self._lock = threading.Lock()
@@ -120,7 +132,7 @@ class Locations:
     def meta(self) -> Region:
         """Return the one region of the catalogue."""
         server = self._meta
-        if server is None:
+        if server is None or not self._is_told():
             server = self._meta = within(self._lock_of(META), self._find_meta_once)
         return Region(META, META_REGION, b"", b"", server)
 
@@ -188,7 +200,8 @@ class Locations:
         return self._look_ups.setdefault(table, threading.Lock())
 
     def _find_meta_once(self) -> ServerName:
-        return self._meta or self._find_meta()
+        server = self._meta
+        return server if server is not None and self._is_told() else self._find_meta()
 
     def _look_up(self, table: str, row: bytes, until_s: float) -> Region:
         """Look a row up, unless another thread has meanwhile.  Holds the table's lock."""

@@ -11,9 +11,15 @@ import pytest
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.direct.store import NativeStore
 from omidpy.storage.hbase.native.address import parse_native
+from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.calling.calls import Calls
+from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, until
+from omidpy.storage.hbase.native.values import Scan, Selection
 from tests.machines.fake_hbase import Call, FakeHBase, Reply
 from tests.machines.hbase_messages import message
+from tests.machines.waiting import wait_for
+
+NO_ROWS = message("ScanResponse", more_results_in_region=False).SerializeToString()
 
 
 class Server:
@@ -24,6 +30,8 @@ class Server:
         self.fake = FakeHBase(self._answer)
 
     def _answer(self, call: Call) -> Reply:
+        if call.method == "Scan":
+            return Reply(NO_ROWS)
         if call.method == "GetClusterId":
             told = self.cluster_id
         else:
@@ -87,6 +95,46 @@ def test_an_hbase_that_was_made_anew_is_another_store(resources: ExitStack) -> N
     server.cluster_id = b"blue"
     with pytest.raises(ConfigError, match=r"of the HBase cluster red before.*open the store again"):
         calls.registry.master()
+
+
+@pytest.mark.parametrize("is_met_before", [False, True])
+@pytest.mark.parametrize("is_by_master", [False, True])
+def test_an_hbase_that_was_made_anew_behind_an_open_client_is_noticed(
+    resources: ExitStack,
+    is_by_master: bool,  # noqa: FBT001 - a table
+    is_met_before: bool,  # noqa: FBT001 - a table
+) -> None:
+    """At the same places, where no call fails: in each HBase the catalogue has the same name."""
+    server = Server(b"red")
+    calls = opened(resources, server)
+
+    def ask() -> None:
+        if is_by_master:
+            Admin(calls).version()
+        else:
+            calls.read_catalogue(Scan(b"", b"", Selection()), 1, until_s=until(5))
+
+    def hang_up() -> None:
+        server.fake.hang_up()
+        places = calls.connections._places.values()
+        wait_for(lambda: all(one.connection and one.connection.has_ended for one in places), 5)
+        if is_met_before:
+            # Another call finds its server there again, and asks for nothing.
+            for service in (REGIONS, MASTER):
+                calls.connections.get("127.0.0.1", server.fake.port, service)
+
+    ask()
+    asked = server.fake.methods.count("GetClusterId")
+    ask()
+    assert server.fake.methods.count("GetClusterId") == asked
+    hang_up()
+    ask()
+    assert server.fake.methods.count("GetClusterId") == asked + 1
+    server.cluster_id = b"blue"
+    hang_up()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"of the HBase cluster red before.*open the store a"):
+            ask()
 
 
 def test_zookeeper_servers_of_two_ensembles_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
