@@ -79,8 +79,7 @@ class Connections:
             connection = place.connection
             if connection is not None and not connection.has_ended:
                 return connection
-        if self._is_closed:
-            raise StorageUnavailable("the store was closed meanwhile; open it again")
+        self._check_open()
         if place is None:
             place = within(self._lock, self._places.setdefault, (host, port, service), _Place())
         asked_s = time.monotonic()
@@ -101,12 +100,20 @@ class Connections:
         except NotSent as error:
             place.failure, place.failed_s = error, time.monotonic()
             raise
+        if self._is_closed:
+            # While it was opened: who closed the others has not seen it.
+            place.connection.close()
+        self._check_open()
         place.failure = None
         for other in list(self._places.values()):
             ended = other.connection
             if ended is not None and ended.has_ended:
                 ended.close()  # and stays where it is, for its next caller to replace
         return place.connection
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StorageUnavailable("the store was closed meanwhile; open it again")
 
     def close(self) -> None:
         """Close every connection; calls in flight fail.  A second call does nothing."""

@@ -13,12 +13,10 @@ Source: `Authentication.proto` and `TokenUtil` of HBase 2.6.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from omidpy.base.within import within
 from omidpy.errors import RemoteProtocolError
 from omidpy.storage.hbase.native.faults import Garbled, NoTicket
 from omidpy.storage.hbase.native.values import META_REGION
@@ -121,7 +119,6 @@ def _part(message: bytes, key: int) -> bytes:
 
 # -- what this process was handed ------------------------------------------------------------------
 
-_lock = threading.Lock()
 _held: dict[str, Token] = {}
 
 
@@ -151,10 +148,12 @@ class Source:
         self._last: Token | None = None
 
     def token(self) -> Token:
-        """Return one.  Cost: 1 RPC, unless the last one is good."""
-        return within(_lock, self._token)
+        """Return one.  Cost: 1 RPC, unless the last one is good.
 
-    def _token(self) -> Token:
-        if self._last is None or not self._last.is_good_for_long(self._now_ms()):
-            self._last = self._fetch()
-        return self._last
+        Two threads may fetch one each.  A lock would be another process's for ever where it is held
+        during a fork.
+        """
+        last = self._last
+        if last is None or not last.is_good_for_long(self._now_ms()):
+            last = self._last = self._fetch()
+        return last

@@ -101,3 +101,21 @@ def test_those_who_wait_share_the_failure_of_one_attempt() -> None:
     with pytest.raises(NotSent):
         opening.get()
     assert opening.count == 2
+
+
+def test_one_that_is_opened_while_all_are_closed_is_closed_too() -> None:
+    """Its thread would go on with a store that was closed, and nobody close the socket."""
+    with FakeHBase(lambda _: Reply()) as fake, ThreadPoolExecutor(1) as pool:
+        opening = Opening(fake.port)
+        opening.gate.clear()
+        asked = pool.submit(opening.get)
+        wait_for(lambda: opening.count, LIMIT_S)
+        opening.connections.close()
+        opening.gate.set()
+        with pytest.raises(StorageUnavailable, match="open it again"):
+            asked.result(LIMIT_S)
+        (place,) = opening.connections._places.values()
+        assert place.connection is not None
+        assert place.connection.has_ended
+        with pytest.raises(StorageUnavailable, match="open it again"):
+            opening.get()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +29,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.wire.protobuf import put_bytes, put_uint64
 from tests.machines.fake_hbase import FakeHBase, Reply, client_of, fault
 from tests.machines.hbase_messages import message
+from tests.machines.waiting import wait_for
 
 URL = "hbase+rpc://localhost:1?sasl=gssapi"
 
@@ -148,6 +153,27 @@ def test_a_process_of_the_driver_fetches_another_in_time(
     tokens.hold(URL, token)
     assert store.token_to_hand_on() == token, "it is good for long"
     store.close()
+
+
+def test_a_child_of_a_process_that_fetches_a_token_fetches_its_own() -> None:
+    """The thread that fetches is not in the child, and would be waited for there for ever."""
+    gate = threading.Event()
+    source = Source(lambda: issued(gate.wait(20), 2**50), lambda: 0)
+    with ThreadPoolExecutor(1) as pool:
+        fetched = pool.submit(source.token)
+        wait_for(fetched.running, 20)
+        child = os.fork()
+        if child == 0:  # pragma: no cover - another process
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(10)
+            try:
+                gate.set()
+                source.token()
+            finally:
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        gate.set()
+        assert fetched.result(20).ends_ms == 2**50
 
 
 def test_another_token_is_fetched_by_a_ticket(monkeypatch: pytest.MonkeyPatch) -> None:
