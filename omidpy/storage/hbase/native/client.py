@@ -96,11 +96,18 @@ class NativeClient:
 
     def get(self, table: str, get: Get) -> Found:
         """Read a row.  Cost: 1 RPC."""
+
+        def read(answer: Answer) -> Found:
+            found = answers.read_get(answer)
+            if get.existence_only and found.exists is None:
+                raise Garbled(_LACKS)
+            return found
+
         return self.calls.at_row(
             table,
             get.row,
             lambda region: ("Get", messages.get_request(region.name, get), b""),
-            answers.read_get,
+            read,
             what="get",
             is_repeatable=True,
         )
@@ -126,7 +133,7 @@ class NativeClient:
                 "Mutate",
                 *messages.mutate_request(region.name, change, None, durability),
             ),
-            answers.read_mutate,
+            _read_made,
             what="put" if change.puts else "delete",
             is_repeatable=is_repeatable,
         )
@@ -468,6 +475,12 @@ def _take(
 def _says_done(answer: PartAnswer) -> bool:
     """Say whether an answer without a fault says that a change of a row was made in one."""
     return bool(answer.processed or answer.results)
+
+
+def _read_made(answer: Answer) -> None:
+    """Read the answer to a change without a condition: it says that it was made."""
+    if not answers.read_mutate(answer):
+        raise Garbled(_LACKS)
 
 
 def _is_in_doubt(failure: _Failure) -> bool:

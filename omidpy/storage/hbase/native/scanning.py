@@ -25,7 +25,7 @@ from omidpy.storage.hbase.native import cellblock, scan_messages
 from omidpy.storage.hbase.native.calling.attempts import Attempts
 from omidpy.storage.hbase.native.calling.calls import Calls, Sent, forget
 from omidpy.storage.hbase.native.connections.pool import until
-from omidpy.storage.hbase.native.faults import CallFailed, Garbled
+from omidpy.storage.hbase.native.faults import CallFailed, Garbled, Unanswered
 from omidpy.storage.hbase.native.values import Pairing, Region, Scan, ScanAnswer, Selection
 from omidpy.storage.pages import Reads
 
@@ -38,6 +38,8 @@ MOST_ROWS: Final = 2**31 - 1
 MOST_AHEAD_S: Final = 1.0
 """How old a page may be that was asked for ahead."""
 
+
+_NO_REASON: Final = "a scan brings neither rows nor a reason"
 
 _KEPT_BYTES: Final = 4 * PAGE_BYTES
 
@@ -195,9 +197,9 @@ class Scanner:
                     region = self._region(position)
                     asked = self._send(region, position, rows, most_bytes)
                 answer = self._answer(asked, self.pairing)
-                attempts = None
                 self._check_progress(position, answer)
                 found = self._page_of(region, answer, rows)
+                attempts = None
                 if found is None:
                     found = self._long_page(region, self._key(answer.rows[-1]))
                 elif not found.rows and found.position == Position(position.key, is_included=True):
@@ -316,7 +318,9 @@ class Scanner:
             return Page(found, self._after(self._key(found[-1])))
         if answer.cursor is not None:
             return Page([], Position(answer.cursor, is_included=True))
-        raise Garbled("a scan brings neither rows nor a reason")
+        if answer.is_heartbeat:
+            raise Unanswered("a scan's time was over before it came to a cell")
+        raise Garbled(_NO_REASON)
 
     def behind(self, page: list[Any]) -> Position:
         """Return where the page begins that follows one."""
@@ -361,9 +365,7 @@ class Scanner:
                     if not answer.more or not answer.more_in_region:
                         scanner_id = None
                     return Page([self._whole(cells)] if cells else [], self._after(row))
-                if scanner_id is None:
-                    raise Garbled("a scan that goes on has no number")
-                answer = self._next_call(region, scanner_id, sequence)
+                answer = self._next_call(region, scanner_id, sequence, answer)
                 sequence += 1
         finally:
             if scanner_id is not None:
@@ -377,9 +379,7 @@ class Scanner:
         scanner_id, sequence = answer.scanner_id, 0
         try:
             while not answer.rows and answer.more and answer.more_in_region:
-                if scanner_id is None:
-                    raise Garbled("a scan that goes on has no number")
-                answer = self._next_call(region, scanner_id, sequence)
+                answer = self._next_call(region, scanner_id, sequence, answer)
                 sequence += 1
             return answer
         finally:
@@ -401,7 +401,14 @@ class Scanner:
         pairs = cellblock.pairs_of(cells, self.pairing.prefix, self.pairing.suffix)
         return pairs if self.pairing.before is None else (cells[0].row, pairs)
 
-    def _next_call(self, region: Region, scanner_id: int, sequence: int) -> ScanAnswer:
+    def _next_call(
+        self, region: Region, scanner_id: int | None, sequence: int, before: ScanAnswer
+    ) -> ScanAnswer:
+        """Let a scanner that is kept open go on from where the answer before has ended."""
+        if scanner_id is None:
+            raise Garbled("a scan that goes on has no number")
+        if not before.rows and not before.is_heartbeat:
+            raise Garbled(_NO_REASON)  # for ever, perhaps, and without a pause
         until_s = until(self.calls.address.timeout_s)
         request = scan_messages.next_request(scanner_id, sequence, rows=1)
         sent = self.calls.send(region, "Scan", request, until_s=until_s)

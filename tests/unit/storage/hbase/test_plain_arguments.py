@@ -28,7 +28,7 @@ def answer(call: Call) -> Reply:
         )
         cells = b"".join(encode(row, b"f", b"q", 1, b"v") for row in ROWS)
         return Reply(body.SerializeToString(), cells)
-    return PROCESSED if call.method == "Mutate" else Reply()
+    return PROCESSED if call.method == "Mutate" else Reply(b"\x0a\x00")
 
 
 @pytest.fixture(name="fake")

@@ -292,6 +292,8 @@ class Calls:
                         part = scan._replace(start=whole[-1][0].row, includes_start=False)
                     elif answer.cursor is not None:
                         part = scan._replace(start=answer.cursor, includes_start=True)
+                    elif answer.is_heartbeat:
+                        raise Unanswered("its time was over before it came to a cell")
                     else:
                         raise Garbled("a scan of the catalogue brings neither rows nor a reason")
                 return found

@@ -254,13 +254,15 @@ def read_get(answer: Answer) -> Found:
     """Read a `GetResponse`.
 
     Raises:
-        Garbled: it is none.
+        Garbled: it is none, or says nothing of the row.
     """
-    found = Result([], 0, None)
+    found: Result | None = None
     fields = Fields(answer.body, 0, len(answer.body))
     while key := fields.next():
         if key == _B1:
             found = _result(fields.message())
+    if found is None:
+        raise Garbled("the answer to a get has no result")
     (cells,) = cellblock.decode(answer.frame, answer.cells_at, (found.cell_count,))
     return Found(found.inline + cells, found.exists)
 

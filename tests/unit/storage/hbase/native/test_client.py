@@ -249,6 +249,30 @@ def test_an_exception_of_no_call_says_nothing_of_those_in_flight(opened: Opened)
     assert len(fake.calls) == 2
 
 
+@pytest.mark.parametrize("change", [PUT, UNDATED_DELETE])
+def test_a_change_without_a_condition_was_made_only_if_the_answer_says_so(
+    opened: Opened, change: RowChange
+) -> None:
+    """As of puts and deletes of a row that are made in one."""
+    client, (fake,) = opened(scripted(REFUSED))
+    with pytest.raises(StorageUnavailable, match="lacks a part"):
+        client.mutate("t", change)
+    assert len(fake.calls) == 1
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_an_answer_that_says_nothing_of_a_row_does_not_say_that_it_is_empty(
+    opened: Opened,
+    is_asked: bool,  # noqa: FBT001 - a table
+) -> None:
+    """A reader would lack its cells without an error."""
+    get = Get(b"a", Selection())
+    nothing = message("GetResponse", result={}) if is_asked else message("GetResponse")
+    client, _ = opened(scripted(Reply(nothing.SerializeToString())))
+    with pytest.raises(StorageUnavailable, match="could not be read"):
+        client.exists("t", get) if is_asked else client.get("t", get)
+
+
 def test_a_refused_condition_is_no_failure(opened: Opened) -> None:
     """The answer says whether it held."""
     client, (fake,) = opened(scripted(REFUSED))

@@ -13,17 +13,20 @@ from typing import Any, Final
 
 import pytest
 
+from omidpy.errors import StorageUnavailable
 from omidpy.model import KeyRange
 from omidpy.storage.hbase.native import scanning
 from omidpy.storage.hbase.native.cellblock import encode
-from omidpy.storage.hbase.native.faults import Garbled
-from omidpy.storage.hbase.native.scanning import Scanner
+from omidpy.storage.hbase.native.client import NativeClient
+from omidpy.storage.hbase.native.faults import Garbled, Unanswered
+from omidpy.storage.hbase.native.scanning import Position, Scanner
 from omidpy.storage.hbase.native.values import Pairing, Scan, Selection
 from tests.machines.fake_hbase import Call, FakeHBase, Reply, client_of, fault
 from tests.machines.hbase_messages import message
 from tests.machines.waiting import wait_for
 
 PAGE_ROWS: Final = 2
+BRIEF: Final = "timeout_s=5&retry_s=0"
 
 
 def rows_after(call: Call, rows: list[bytes]) -> Reply:
@@ -272,6 +275,68 @@ def test_a_row_that_has_come_does_not_come_again_where_a_server_still_stands_at_
     with FakeHBase(script) as fake, closing(client_of(fake)) as client:
         pages = list(Scanner(client.calls, "t", KeyRange(b"", b""), Selection()).pages(1))
     assert [row[0].row for page in pages for row in page] == [b"a", b"b"]
+
+
+def of_one_region(client: NativeClient) -> Scanner:
+    """Return a scanner of a table whose one region is found again where it is."""
+    locations = client.calls.locations
+    region = locations.locate("t", b"", until_s=0.0)
+    locations._look_up = lambda *_: region  # type: ignore[method-assign]
+    return Scanner(client.calls, "t", KeyRange(b"", b""), Selection())
+
+
+EARLY: Final = Reply(
+    message(
+        "ScanResponse", more_results=True, more_results_in_region=True, heartbeat_message=True
+    ).SerializeToString()
+)
+"""A server's time was over before it came to a cell, so that it cannot say where it is."""
+
+
+def test_a_scan_whose_time_was_over_before_it_came_to_a_cell_is_asked_for_again() -> None:
+    """A busy server says so; it is no garbage, and passes."""
+
+    def script(call: Call) -> Reply:
+        return EARLY if call.number < 3 else rows_after(call, [b"a", b"b"])
+
+    with FakeHBase(script) as fake, closing(client_of(fake)) as client:
+        pages = list(of_one_region(client).pages(9))
+        assert [row[0].row for page in pages for row in page] == [b"a", b"b"]
+        assert len(fake.calls) == 4
+
+
+def test_a_scan_that_never_comes_to_a_cell_ends() -> None:
+    """By the limit of repetitions, as where nothing is answered; the catalogue's by its own."""
+    with FakeHBase(lambda _: EARLY) as fake, closing(client_of(fake, options=BRIEF)) as client:
+        scanner = of_one_region(client)
+        with pytest.raises(StorageUnavailable, match="no answer within 5 s"):
+            scanner.page(scanner.start(), 9)
+        assert len(fake.calls) == 2
+        everything = Scan(b"", b"", Selection())
+        with pytest.raises(Unanswered):
+            client.calls.read_catalogue(everything, 4, until_s=time.monotonic() + 5)
+        assert len(fake.calls) == 4
+
+
+def test_a_long_row_of_which_nothing_comes_for_ever_is_refused() -> None:
+    """Answers without rows follow each other without a pause where the server looks at nothing."""
+    said = {"more_results": True, "more_results_in_region": True}
+    nothing = message("ScanResponse", scanner_id=7, **said)
+    at_row = message("ScanResponse", heartbeat_message=True, cursor={"row": b"a"}, **said)
+
+    def script(call: Call) -> Reply:
+        asked = message("ScanRequest")
+        asked.ParseFromString(call.body)
+        is_kept = asked.HasField("scanner_id") or not asked.close_scanner
+        return Reply((nothing if is_kept else at_row).SerializeToString())
+
+    with FakeHBase(script) as fake, closing(client_of(fake, options=BRIEF)) as client:
+        scanner = of_one_region(client)
+        with pytest.raises(StorageUnavailable, match="neither rows nor a reason"):
+            scanner.page(Position(b"a", is_included=True), 9)
+        with pytest.raises(StorageUnavailable, match="neither rows nor a reason"):
+            scanner.first_cells(b"a", 10, 1000)
+        assert len(fake.calls) < 10
 
 
 class SlowCatalogue:
