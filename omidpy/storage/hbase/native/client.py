@@ -374,7 +374,7 @@ class NativeClient:
         """Return parts of actions, those for each server together."""
         servers: dict[ServerName, dict[bytes, _Part]] = {}
         alone: dict[ServerName, list[_Part]] = {}
-        locate = self.calls.locations.locate
+        locate = self.calls.locate
         region: Region | None = None
         for place, index in enumerate(left):
             action = actions[index]

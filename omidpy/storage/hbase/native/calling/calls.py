@@ -23,7 +23,7 @@ from omidpy.storage.hbase.native.calling.registry import Registry, RpcRegistry, 
 from omidpy.storage.hbase.native.connections import connection as connections_module
 from omidpy.storage.hbase.native.connections.connection import Connection, Waiting
 from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, SERVER, Connections, until
-from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind, Unanswered
+from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind, NotSent, Unanswered
 from omidpy.storage.hbase.native.security import tokens
 from omidpy.storage.hbase.native.security.settings import security_of
 from omidpy.storage.hbase.native.security.tokens import Token
@@ -157,7 +157,7 @@ class Calls:
             region: Region | None = None
             try:
                 until_s = until(self.address.timeout_s)
-                region = self.locations.locate(table, row, until_s=until_s)
+                region = self.locate(table, row, until_s=until_s)
                 if recognition is not None:
                     recognition.begin(region.server)
                 answer = self.wait(self.send(region, *make(region), until_s=until_s), until_s)
@@ -166,6 +166,20 @@ class Calls:
                 attempts = attempts or self.attempts(what, table, is_repeatable=is_repeatable)
                 with _doubted(recognition, error):
                     self.after_failure(attempts, table, region, error)
+
+    def locate(self, table: str, row: bytes, *, until_s: float) -> Region:
+        """Return the region that a row is in, for a call that is to be sent there.
+
+        Raises:
+            CallFailed: it was not found; that call was certainly not executed.
+            OmidError: the same.
+        """
+        try:
+            return self.locations.locate(table, row, until_s=until_s)
+        except CallFailed as error:
+            if error.is_certain or isinstance(error, Garbled):
+                raise
+            raise NotSent(f"its region could not be looked up: {error}") from error
 
     def send(
         self, region: Region, method: str, body: bytes, cells: bytes = b"", *, until_s: float

@@ -11,6 +11,7 @@ Tables are replaced whole, so that who reads needs no lock.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple, Protocol
 from omidpy.base.within import within
 from omidpy.model import Cell
 from omidpy.storage import forking
-from omidpy.storage.hbase.native.faults import CallFailed, Garbled
+from omidpy.storage.hbase.native.faults import CallFailed, Garbled, NotSent
 from omidpy.storage.hbase.native.values import (
     META,
     META_REGION,
@@ -33,6 +34,9 @@ MOST_FIRST: Final = 5000
 """Regions of a table that are read when it is first wanted; of a larger one, others as needed."""
 _PAGE: Final = 1000
 _ABOVE_ALL_IDS: Final = b"99999999999999"
+_FIRST_PAUSE_S: Final = 0.0002
+_LONGEST_PAUSE_S: Final = 0.02
+"""Between two looks whether another thread has ended its look-up, which takes about 1 ms."""
 _INFO: Final = Selection(columns=((CATALOGUE_FAMILY, None),), max_versions=1)
 
 
@@ -94,8 +98,7 @@ class Locations:
         found = self._known(table, row)
         if found is not None:
             return found
-        lock = self._look_ups.setdefault(table, threading.Lock())
-        return within(lock, self._look_up, table, row, until_s)
+        return within(self._lock_for(table, until_s), self._look_up, table, row, until_s)
 
     def locate_before(self, table: str, row: bytes, *, until_s: float) -> Region:
         """Return the region with the rows right below `row`; empty is the end of the table."""
@@ -109,8 +112,7 @@ class Locations:
             found = known.regions[index]
             if _is_right_below(found, row):
                 return found
-        lock = self._look_ups.setdefault(table, threading.Lock())
-        return within(lock, self._look_up_before, table, row, until_s)
+        return within(self._lock_for(table, until_s), self._look_up_before, table, row, until_s)
 
     def look_anew(self, region: Region, *, until_s: float) -> Region | None:
         """Return where the catalogue has the first row of a region now; None if nowhere.
@@ -198,6 +200,23 @@ class Locations:
 
     def _lock_of(self, table: str) -> threading.Lock:
         return self._look_ups.setdefault(table, threading.Lock())
+
+    def _lock_for(self, table: str, until_s: float) -> threading.Lock:
+        """Return the lock of look-ups in a table, once the thread that looks up has given it back.
+
+        That one may wait for longer than this one may.
+
+        Raises:
+            NotSent: it does.
+        """
+        lock = self._lock_of(table)
+        pauses = 0
+        while lock.locked():
+            if time.monotonic() > until_s:
+                raise NotSent(f"another thread is still looking for a region of table {table!r}")
+            pauses += 1
+            time.sleep(min(_LONGEST_PAUSE_S, pauses * _FIRST_PAUSE_S))
+        return lock
 
     def _find_meta_once(self) -> ServerName:
         server = self._meta

@@ -19,7 +19,7 @@ from omidpy.storage.hbase.native.calling.steps import Step
 from omidpy.storage.hbase.native.cellblock import DELETE_FAMILY, DELETE_VERSION, encode
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.connections import connection
-from omidpy.storage.hbase.native.faults import Garbled, NotSent, Unanswered
+from omidpy.storage.hbase.native.faults import Garbled, Lost, NotSent, Unanswered
 from omidpy.storage.hbase.native.values import (
     Check,
     DeleteCell,
@@ -233,6 +233,29 @@ def test_a_conditional_change_that_was_certainly_not_made_is(opened: Opened, nam
     relocated(client, fake)
     assert client.check_and_mutate("t", CHECK, PUT)
     assert len(fake.calls) == 3
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_change_whose_region_could_not_be_looked_up_was_not_made(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """The catalogue's answer was lost, and nothing sent behind it yet."""
+    client, (fake,) = opened(scripted(made(2) if count > 1 else PROCESSED))
+    locate = client.calls.locations.locate
+    failures = [Lost("the catalogue's answer"), Unanswered("no answer")]
+
+    def locate_later(*words: Any, **options: Any) -> Region:
+        if failures:
+            raise failures.pop()
+        return locate(*words, **options)
+
+    monkeypatch.setattr(client.calls.locations, "locate", locate_later)
+    if count:
+        client.mutate_many("t", [UNDATED_PUT, UNDATED_PUT._replace(row=b"b")][:count])
+    else:
+        assert client.check_and_mutate("t", CHECK, PUT)
+    assert not failures
+    assert len(fake.calls) == 1
 
 
 def test_an_exception_of_no_call_says_nothing_of_those_in_flight(opened: Opened) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -10,9 +11,10 @@ import pytest
 
 from omidpy.model import Cell
 from omidpy.storage.hbase.native.calling.locations import Locations, NoRegion
-from omidpy.storage.hbase.native.faults import Garbled
+from omidpy.storage.hbase.native.faults import Garbled, NotSent
 from omidpy.storage.hbase.native.values import META, Region, Scan, ServerName
 from omidpy.storage.hbase.native.wire.schema import region_message
+from tests.machines.waiting import wait_for
 
 A, B = ServerName("a", 1, 1), ServerName("b", 2, 2)
 
@@ -49,7 +51,7 @@ class Catalogue:
 
     def locate(self, row: bytes) -> ServerName:
         """Return who has a row."""
-        return self.locations.locate("t", row, until_s=0.0).server
+        return self.locations.locate("t", row, until_s=time.monotonic() + 20).server
 
     def before(self, row: bytes) -> Region:
         """Return the region right below a row."""
@@ -98,6 +100,27 @@ def test_one_looks_up_for_all_who_wait() -> None:
         world.gate.set()
         assert {one.result(20) for one in found} == {A}
     assert len(world.scans) == 1
+
+
+@pytest.mark.parametrize("is_backwards", [False, True])
+def test_one_who_may_not_wait_for_long_does_not_wait_for_anothers_look_up(
+    is_backwards: bool,  # noqa: FBT001 - a table
+) -> None:
+    """The other one may wait a minute for a server that stands still, and an oracle 3 seconds."""
+    world = Catalogue(region(b"", b"", A))
+    world.gate.clear()
+    locations = world.locations
+    look = locations.locate_before if is_backwards else locations.locate
+    with ThreadPoolExecutor(1) as pool:
+        patient = pool.submit(world.locate, b"a")
+        wait_for(lambda: locations._lock_of("t").locked(), 20)
+        began_s = time.monotonic()
+        with pytest.raises(NotSent, match="still looking for a region of table 't'"):
+            look("t", b"a", until_s=began_s + 0.1)
+        assert time.monotonic() - began_s < 5
+        world.gate.set()
+        assert patient.result(20) == A
+    assert look("t", b"b", until_s=0.0).server == A
 
 
 def test_a_place_that_proved_wrong_is_forgotten_once() -> None:
