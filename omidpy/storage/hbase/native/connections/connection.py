@@ -262,7 +262,8 @@ class Connection:
                 piece = outgoing.piece(seal)
                 if not piece[0] or outgoing.push(piece, self._socket.send):
                     break
-                self._await_room(until_s)
+                if not self._has_room(waiting, until_s):
+                    return False  # what is left is others', who go on with it for longer
         except OSError as error:
             if self._layer is not None:
                 # What the server said before it hung up may be why.
@@ -289,10 +290,18 @@ class Connection:
         except CallFailed as error:
             raise NotSent(f"the call could not be encrypted: {error}") from error
 
-    def _await_room(self, until_s: float) -> None:
+    def _has_room(self, waiting: Waiting, until_s: float) -> bool:
+        """Wait until the server takes bytes; say whether it does.  Holds `sending`.
+
+        Raises:
+            NotSent: it does not, and this call has not been sent.
+        """
         left_s = until_s - time.monotonic()
-        if left_s <= 0 or not self._writable.poll(1000 * left_s):
+        if left_s > 0 and self._writable.poll(1000 * left_s):
+            return True
+        if self._outgoing.is_unsent(waiting.id):
             raise NotSent("the server takes no more bytes")
+        return False
 
     # -- waiting -----------------------------------------------------------------------------------
 
