@@ -427,7 +427,9 @@ class Connection:
         except OSError as error:
             self._end(Lost(f"the connection broke: {error}"))
         except Disagreed as error:
-            self._end(error)
+            # Of one that has answered calls already, it says nothing of those in flight.
+            is_certain = not self._is_heard
+            self._end(error if is_certain else Lost(f"the server ended the connection: {error}"))
         except (Garbled, RemoteProtocolError) as error:
             self._end(Garbled(str(error)))
         except BaseException:

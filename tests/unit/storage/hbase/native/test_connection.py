@@ -16,6 +16,7 @@ from omidpy.storage.hbase.native.connections import connection as connections
 from omidpy.storage.hbase.native.connections.connection import Connection
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
+    Disagreed,
     Fault,
     Garbled,
     Lost,
@@ -290,6 +291,40 @@ def test_a_call_that_was_sent_is_not_called_unsent_where_anothers_cannot_be(
         assert connection.wait(other, until_s=until()).body == b"made"
         assert [len(call.body) for call in server.calls] == [0, 2**26]
         connection.close()
+
+
+class Refusing:
+    """A layer whose other end refuses us, from some byte on."""
+
+    is_over = False
+    refuses = False
+
+    def seal(self, data: bytes) -> bytes:
+        """Return it as it is."""
+        return data
+
+    def open(self, arrived: bytes) -> bytes:
+        """Return it as it is, or refuse."""
+        if self.refuses:
+            raise Disagreed("it wants a certificate")
+        return arrived
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_a_server_that_refuses_us_has_executed_nothing_unless_it_answered_before(
+    server: FakeHBase,
+    is_heard: bool,  # noqa: FBT001 - a table
+) -> None:
+    """In the middle of a conversation, it may have made what is in flight."""
+    connection = connected(server)
+    connection._layer = layer = Refusing()
+    if is_heard:
+        connection.call("M", b"", until_s=until())
+    layer.refuses = True
+    with pytest.raises(CallFailed, match="it wants a certificate") as caught:
+        connection.call("M", b"", until_s=until())
+    assert caught.value.is_certain is not is_heard
+    connection.close()
 
 
 def is_any_awaited(connection: Connection) -> bool:
