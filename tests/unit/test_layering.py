@@ -80,6 +80,13 @@ def imported_modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     return sorted(name if name in MODULES else package for name in names)
 
 
+def named_module(node: ast.Call) -> str:
+    """Return the module that `import_module("...")` loads; empty if a call is none of that."""
+    if not ast.unparse(node.func).endswith("import_module"):
+        return ""
+    return str(node.args[0].value) if isinstance(node.args[0], ast.Constant) else ""
+
+
 def imports_of(module: str, source: str) -> Iterator[Import]:
     """Yield the imports of the product's own modules that `source` makes."""
 
@@ -89,6 +96,8 @@ def imports_of(module: str, source: str) -> Iterator[Import]:
                 for name in imported_modules(node):
                     if name.partition(".")[0] in PACKAGES:
                         yield Import(module, name, deferred, types, node.lineno)
+            elif isinstance(node, ast.Call) and (name := named_module(node)) in MODULES:
+                yield Import(module, name, deferred, types, node.lineno)
             is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
             is_for_types = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
             yield from visit(node, deferred=deferred or is_function, types=types or is_for_types)
@@ -152,12 +161,12 @@ def test_every_module_has_a_level() -> None:
 
 
 def circle(graph: Mapping[str, AbstractSet[str]]) -> str | None:
-    """Return a path of a graph that comes back to where it was; None if there is none."""
+    """Return a path of a graph that comes back to where it began; None if there is none."""
     done: set[str] = set()
 
     def walk(node: str, path: tuple[str, ...]) -> str | None:
         if node in path:
-            return " -> ".join((*path, node))
+            return " -> ".join((*path[path.index(node) :], node))
         if node in done:
             return None
         found = filter(None, (walk(one, (*path, node)) for one in sorted(graph.get(node, ()))))
@@ -168,6 +177,12 @@ def circle(graph: Mapping[str, AbstractSet[str]]) -> str | None:
     return next(filter(None, (walk(node, ()) for node in graph)), None)
 
 
+def assert_no_circle(graph: Mapping[str, AbstractSet[str]]) -> None:
+    """Fail with the whole path of a circle, which pytest would cut."""
+    found = circle(graph)
+    assert found is None, found
+
+
 def test_no_modules_import_each_other_round_a_circle() -> None:
     """Two modules that need each other are one module, or lack a value in `model.py`.
 
@@ -176,7 +191,7 @@ def test_no_modules_import_each_other_round_a_circle() -> None:
     graph: dict[str, set[str]] = {name: set() for name in MODULES}
     for found in all_imports():
         graph[found.importer].add(found.imported)
-    assert circle(graph) is None
+    assert_no_circle(graph)
 
 
 def test_no_folders_import_each_other_round_a_circle() -> None:
@@ -187,34 +202,16 @@ def test_no_folders_import_each_other_round_a_circle() -> None:
             importer, imported = part(found.importer), part(found.imported)
             if importer != imported:
                 graph.setdefault(importer, set()).add(imported)
-    assert circle(graph) is None
+    assert_no_circle(graph)
 
 
-HOUSES: Final = (
-    "tso",
-    "compactor",
-    "compactor.run",
-    "omidpy.base",
-    "omidpy.cli",
-    "omidpy.committers",
-    "omidpy.console",
-    "omidpy.facts",
-    "omidpy.fate",
-    "omidpy.recipes.export_queue",
-    "omidpy.recipes.export_queue.entries",
-    "omidpy.recipes.export_queue.sinks",
-    "omidpy.recipes.export_queue.upkeep",
-    "omidpy.reports",
-    "omidpy.spark",
-    "omidpy.spark.frames",
-    "omidpy.storage",
-    "omidpy.storage.hbase",
-    "omidpy.storage.hbase.native",
-    "omidpy.storage.sqlite",
-    "omidpy.testing",
-    "omidpy.tx",
+HOUSES: Final = sorted(
+    {name.rpartition(".")[0] for name, path in MODULES.items() if path.name == "__init__.py"}
+    # The engine, which is compiled, has from `shares` how clients are numbered, and is what works
+    # on the slices there.
+    - {"", "tso.core"}
 )
-"""Folders that have folders, and one whose modules are rooms."""
+"""Folders that have folders, whose modules and folders are rooms."""
 
 
 def rooms(house: str) -> dict[str, set[str]]:
@@ -233,7 +230,7 @@ def rooms(house: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize("house", HOUSES)
 def test_no_rooms_import_each_other_round_a_circle(house: str) -> None:
     """The folders in a folder have an order too, whatever is imported when."""
-    assert circle(rooms(house)) is None
+    assert_no_circle(rooms(house))
 
 
 MOST_IN_A_FOLDER: Final = 12
@@ -256,7 +253,7 @@ def test_no_folder_has_more_modules_than_one_can_look_through() -> None:
     [
         ({"a": {"b"}, "b": {"c"}}, None),
         ({"a": {"b", "c"}, "b": {"c"}}, None),
-        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, "a -> b -> c -> b"),
+        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, "b -> c -> b"),
     ],
 )
 def test_a_circle_is_noticed(graph: dict[str, set[str]], expected: str | None) -> None:
@@ -273,6 +270,7 @@ def test_a_circle_is_noticed(graph: dict[str, set[str]], expected: str | None) -
         ("omidpy.connect", "import tso.embedded", "inside the function"),
         ("tso.serving.server", "from omidpy.manager import TransactionManager", "levels up to 2"),
         ("tso.cli", "def f():\n    from omidpy.connect import open_store", "levels up to 2"),
+        ("omidpy.model", "importlib.import_module('omidpy.storage.base')", "points upwards"),
         ("compactor.shell.job", "import tso.durable.lease", "do not know each other"),
         ("compactor.rows.heal", "from omidpy.cli import main", "levels up to 3"),
     ],
