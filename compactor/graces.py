@@ -63,7 +63,7 @@ class ClaimAges:
         return begun_anew
 
     def age_ms(self, claim: Claim) -> int:
-        """Return how old a claim is at least; 0 for one whose run was never stamped."""
+        """Return how old a claim is at least (I7); 0 for one whose run was never stamped."""
         return self._ages.age_ms(self._stamps.get(claim.run, ()))
 
     def forget(self) -> None:

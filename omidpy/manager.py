@@ -736,6 +736,8 @@ class TransactionManager(Alone):
         catalog = self.session.catalog
         schema = catalog.to_remove(name)
         try:
+            # Closes, fences and removes, in this order: else somebody is told committed whose cells
+            # have gone (I8).
             is_gone = remove_table(self.store, self.oracle, schema)
         finally:
             catalog.forget(schema.name)

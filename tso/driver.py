@@ -4,8 +4,8 @@ What the machine decides, what is made durable and what is answered belong toget
 between would leave a decision that is never written, or an answer about what was never written.  A
 caller's thread is no place for that, since Ctrl-C or a signal handler may raise there at any line.
 So callers hand a request in and wait, and everything else happens in one thread, into which no
-foreign exception comes.  A caller that is interrupted leaves its request either wholly in or wholly
-out of the queue, and its answer goes nowhere.
+foreign exception comes (I11).  A caller that is interrupted leaves its request either wholly in or
+wholly out of the queue, and its answer goes nowhere.
 
 Group commit: what arrives while a batch is flushed forms the next one, and those whom the last one
 has answered are waited for a moment (`commit_delay.py`).  A batch that no caller waits for is

@@ -3,7 +3,7 @@
 Called once the prune horizon has been raised durably (I7), and every place that no pass goes over
 was asked (`unvisited.py`).  Commits go where every cell of their transaction has its shadow cell;
 invalidations wait longer, because the moment one goes, a commit that was under way all the time
-would stand alone.
+would stand alone (I5).
 
 One task is one slice of the commit table: its entries are read page by page, and of each page
 everything that may go is removed in one batch of exact deletes.  They carry no condition, because

@@ -1,8 +1,8 @@
 """Are the oracle's timestamps durable?  Without that, the low watermark promises nothing.
 
 A transaction at or below L can no longer commit, because every instance of the oracle begins above
-all that was issued before it.  Omid keeps its timestamps in memory unless it is told otherwise, and
-then a new instance knows nothing of them: what was passed over may commit after all.
+all that was issued before it (I4).  Omid keeps its timestamps in memory unless it is told
+otherwise, and then a new instance knows nothing of them: what was passed over may commit after all.
 So such a store is refused, before anything is written.
 
 What tells: a timestamp above the recorded ceiling, or one where no ceiling is recorded.  It may be

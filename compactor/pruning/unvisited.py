@@ -2,9 +2,10 @@
 
 A pass heals what lies in families of ours.  But nothing says where a transaction wrote: a client of
 Omid's writes into any table, and one that died after its commit left neither a mark nor a shadow
-cell there, so that its entry is all there is.  So before entries go, each table and family that
-this run's passes do not own is searched for a cell of theirs, data or shadow cell; one is enough,
-and nothing goes.  Only an operator's word takes a place out of that: it is adopted, or ignored.
+cell there, so that its entry is all there is (I5).  So before entries go, each table and family
+that this run's passes do not own is searched for a cell of theirs, data or shadow cell; one is
+enough, and nothing goes.  Only an operator's word takes a place out of that: it is adopted, or
+ignored.
 
 Asked is by versions, from the least start timestamp that is about to go to the greatest with all
 its checkpoints.  HBase leaves out files without such versions, and gives cells written without a
@@ -198,7 +199,7 @@ def _ask_place(store: Store, place: Place, versions: Sequence[range]) -> Answer 
                 laggard = Laggard.of(place.table, rows, watermark=HOLE, reason=reason)
                 return Answer(replace(asked, calls=calls, cells=1, answer=reason), laggard)
     except NoSuchTable:
-        # Dropped since it was listed, with all its cells.
+        # Dropped since it was listed, with all its cells: no entry need outlive those (I5).
         return None
     except StorageError as error:
         reason = f"could not be searched for cells of the transactions to be forgotten: {error}"

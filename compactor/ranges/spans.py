@@ -1,4 +1,4 @@
-"""From which version on must a range be read, so that its next claim is true?
+"""From which version on must a range be read, so that its next claim is true (I6)?
 
 A pass reads its range whole the first time.  After that it reads a *span*: the versions behind
 those that an earlier claim speaks of.  HBase leaves out the files without such versions, so that a

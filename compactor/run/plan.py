@@ -234,6 +234,8 @@ class Compaction(CompactionParts):
 
     def raise_horizon(self, limits: PruneLimits) -> None:
         """Raise the prune horizon, unless another run may by now."""
+        # Durable before anything is deleted: a run that is killed in between has raised it for
+        # nothing, and none has deleted above it (I7).
         if self.lease is not None:
             self.lease.raise_horizon(self.watermarks, limits.horizon)
             self.on_step("horizon-raised")

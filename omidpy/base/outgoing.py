@@ -118,7 +118,7 @@ class Outgoing(Generic[N]):
         data, sent, _ = piece
         done = sum(sent)
         view = memoryview(data)[done:] if done else data
-        # In C alone, so that no exception comes between what was sent and its being noted.
+        # In C alone, so that no exception comes between what was sent and its being noted (I11).
         try:  # noqa: SIM105 - three calls, of which each request would pay for one
             sent.extend(map(send, (view,), _WITHOUT_WAITING))
         except BlockingIOError:

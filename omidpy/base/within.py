@@ -1,4 +1,4 @@
-"""Hold something for the length of a call, and surely give it back.
+"""Hold something for the length of a call, and surely give it back (I11).
 
 An exception may come at any line: Ctrl-C, a signal handler that raises, a test's time limit.  What
 `with` and `finally` give back is not safe from it.  The end of a `with` block of several lines is a

@@ -132,7 +132,7 @@ class ControlTable:
 
         Cost: as `replace`; 1 checked change more where the fact is found to be different.
         """
-        # Set once more instead of read: nothing says that the attempt which is found was synced.
+        # Set once more instead of read: nothing says that the attempt found was synced (I1).
         return self.replace(row, expected, value) or self.replace(row, value, value)
 
     @property

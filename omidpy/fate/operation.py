@@ -375,7 +375,7 @@ def undone(operation: Operation, *, error: Failure | None, now_ms: int) -> Opera
 
     Args:
         operation: Which.
-        error: Why it could not be undone, which is listed for ever; None: it was.
+        error: Why it could not be undone, which is listed for ever (F8); None: it was.
         now_ms: Wall time.
     """
     _require(operation, "undone", (Status.FAILED_IN_PROGRESS,))

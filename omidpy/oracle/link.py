@@ -194,6 +194,8 @@ class Link:
 
     def _abandon(self, call: _Call) -> None:
         """Leave a call that an exception ended; where it had begun the link is of no more use."""
+        # Half a request may be sent, half an answer read: the others ask again on the next link
+        # (I11).
         if call in self._users:
             self.kill("a thread was interrupted while it used the connection")
         within(self._lock, self._leave, call)

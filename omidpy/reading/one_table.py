@@ -1,7 +1,7 @@
 """Was all that a scan has read of one table?  Asked once, behind it, where it took several reads.
 
 A table that is dropped and made again, or truncated, has nothing of what was there before: what is
-still to come of a scan is missing then, and nothing else tells.  A scan that was one read asks
+still to come of a scan is missing then, and nothing else tells (I8).  A scan that was one read asks
 nothing.
 """
 

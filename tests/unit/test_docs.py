@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -122,6 +123,32 @@ def test_the_files_and_tests_that_invariants_name_exist() -> None:
             elif not name:
                 name = file
             assert not name or name in known, f"{name}: {line}"
+
+
+def test_what_keeps_an_invariant_cites_it() -> None:
+    """Who changes a guard reads the code, and not the page that says what depends on it."""
+    uncited = [
+        f"{file} keeps {claim}"
+        for claim, keepers in (*kept(INVARIANTS.read_text("utf-8")), *kept_by_committers())
+        for file in re.findall(r"`((?:omidpy|tso|compactor)/[\w/]+\.py)", keepers)
+        if not re.search(rf"\b{claim}\b", (ROOT / file).read_text("utf-8"))
+    ]
+    assert not uncited
+
+
+def kept(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each claim of the page, and what the page says of where it is kept."""
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        (keepers,) = re.findall(r"^- Kept:(.*?)^- ", section, flags=re.MULTILINE | re.DOTALL)
+        yield section.partition(":")[0], keepers
+
+
+def kept_by_committers() -> list[tuple[str, str]]:
+    """Return the same of the claims in the table of committers."""
+    text = (INVARIANTS.parent / "committers.md").read_text("utf-8")
+    rows = re.findall(r"^\| (C\d+) \| [^|]+ \| ([^|]+) \|", text, flags=re.MULTILINE)
+    assert len(rows) == 15
+    return rows
 
 
 def test_the_guards_that_the_page_of_bounds_names_exist() -> None:

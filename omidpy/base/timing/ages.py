@@ -14,7 +14,8 @@ The second sample, because the first may have been under way when the stamp was 
 measured before it was written.  Between samples of different boots nothing is counted: how long the
 oracle was away only the date could tell.
 
-Too low an age lets something wait for longer, which is harmless; too high a one is never given.
+Too low an age lets something wait for longer, which is harmless; too high a one is never given
+(I7).
 Where neither kind of evidence reaches back to a stamp its age is 0, so a caller that relies on it
 adds a stamp of his own, which counts from that moment on.
 

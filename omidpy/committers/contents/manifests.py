@@ -100,7 +100,7 @@ def prefix(folder: Folder) -> bytes:
 
 
 def head_row(folder: Folder) -> bytes:
-    """Return the row that a job which must be alone writes."""
+    """Return the row that a job which must be alone writes: two that do conflict (P2)."""
     return prefix(folder) + _HEAD
 
 
@@ -110,7 +110,7 @@ def portions_prefix(folder: Folder) -> bytes:
 
 
 def portion_row(folder: Folder, job_id: str, number: int) -> bytes:
-    """Return the row of a portion."""
+    """Return the row of a portion, of its job alone: jobs that append never conflict (P3)."""
     return portions_prefix(folder) + job_id.encode() + _END + b"%08d" % number
 
 

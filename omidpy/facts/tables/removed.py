@@ -1,7 +1,7 @@
 """Was a table removed behind a timestamp?  For readers who go on by a number, or read the past.
 
 A table that is dropped and made again, or truncated, has nothing of what was committed to the one
-before.  A reader by a timestamp finds fewer rows, or none, and nothing that tells.  So whoever
+before.  A reader by a timestamp finds fewer rows, or none, and nothing that tells (I8).  So who
 removes a table writes down before, by its name:
 
     removed/<table>    incarnations of it, each with a timestamp above all that was committed to it

@@ -3,7 +3,8 @@
 A cell without a shadow cell and without a commit entry is normally no transaction's that committed:
 the entry goes after the last shadow cell.  Not so in a table that was restored, or cloned, from a
 snapshot: it may have been taken between a cell and its shadow cell, and the entry has long gone, by
-the client's hand or the compactor's.  Such a cell is *doubtful*: no run may drop it.
+the client's hand or the compactor's.  Such a cell is *doubtful*: no run may drop it, and no claim
+of another state speaks of the table (I7).
 
 No restore asks us, so what is remembered is in which states each table was seen
 (`RestoresTables`).  The first one is that in which it was made or adopted, and there is no doubt,

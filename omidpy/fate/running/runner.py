@@ -3,7 +3,7 @@
     reserve                                     one write
     ready?  no:  give it back, and say why      one write, nothing else is kept
     before the first call, and a pivot's:       IN_PROGRESS, which forbids a cancel
-    call  -> next step: push it                 one write: it is the proof that the call is done
+    call  -> next step: push it                 one write (F2): the proof that the call is done
           -> Again:     put it in the place of the top
           -> Done:      SUCCESSFUL with the result, the stack emptied, given back: one write
           raises:       wait and try again, or turn round: FAILED_IN_PROGRESS with the reason
@@ -297,7 +297,7 @@ class _Run:
         return self._finished() if self._operation.is_finished else None
 
     def _start(self, top: Step) -> None:
-        """Write, before a call, what it makes impossible."""
+        """Write, before a call, what it makes impossible (F3)."""
         operation = self._operation
         is_pivot = top.spec.is_pivot
         if operation.status is Status.SUBMITTED or (is_pivot and not operation.is_past_pivot):

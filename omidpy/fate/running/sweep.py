@@ -91,7 +91,7 @@ class Sweeper:
                 self._remove_outcomes()
 
     def free_locks_if_due(self) -> None:
-        """Free the locks of operations that are over, once a minute: none waits for these."""
+        """Free the locks of operations that are over (F6), once a minute: none waits for these."""
         now_s = self._clock.monotonic_s()
         if now_s >= self._locks_due_s:
             Locks(self._store).release_dangling()

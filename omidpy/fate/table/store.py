@@ -235,7 +235,7 @@ class TableFateStore(FateStore):
         (cells,) = self._get([row_of(operation.id)])
         if self._changes.joins:
             return bool(cells) and self._move(operation, operation, cells)
-        # What others have written since would be lost: the new row is what counts from here on.
+        # What others have written since would be lost (F1): the new row counts from here on.
         if not cells or guard_of(cells) != guard_value(operation):
             return False
         row = done_row_of(operation.id)

@@ -48,7 +48,8 @@ class EphemeralMember:
         if not self._is_dead:
             owner = self._session.owner_of(self._path)
             going_on = self._session.session_id
-            # Whatever other session goes on here: its znode goes when its own has ended.
+            # Whatever other session goes on here: its znode goes when its own has ended, and then
+            # another runner may have what it held (F4).
             self._is_dead = owner != self._session_id or going_on not in (None, owner)
             self._seen_s = now_s
         return not self._is_dead

@@ -9,7 +9,7 @@
     locks/<table>                  JSON: who holds and wants locks on it (`queues.py`)
 
 Each change is one transaction that writes the operation's znode over the version that was seen,
-and its steps with it; so the version of that znode is the guard, and one more than it ours.
+and its steps with it; so the version of that znode is the guard (F1), and one more than it ours.
 
 A key's znode goes in the transaction that removes its operation, and moves to another operation in
 one that writes the znode of the old one too.  So an executor that has seen an old owner finds
@@ -268,6 +268,7 @@ class ZooKeeperFateStore(FateStore):
                 owner = None if found is None else self.read(_owner_id(found))
                 if owner is not None and (owner.id == operation.id or is_live(owner)):
                     return owner
+                # The record and its key in one: its key names each operation that is live (F5).
                 changes = self._insertion(operation)
                 if found is None:
                     changes.append(Create(path, operation.id.encode()))

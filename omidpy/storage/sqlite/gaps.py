@@ -57,6 +57,8 @@ class Gaps:
 
         Cost: 1 system call; as much as the log is long where there may be some.
         """
+        # Before anything new is synced: behind a gap it would be acknowledged, and lost with the
+        # power (I2).
         if self._is_marked_here or self._is_marked():
             self.close()
 

@@ -48,6 +48,8 @@ class Handle:
             self._open(self)
         connection = self._connection
         assert connection is not None, "it was opened"
+        # Before the work, and clean again only behind it: an exception at any line in between
+        # leaves a connection that is thrown away (I11).
         self._is_clean = False
         result = work(connection)
         self._is_clean = not connection.in_transaction

@@ -66,6 +66,8 @@ def _whole(
 
     @functools.wraps(change)
     def call(buffer: WriteBuffer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # Before the change: an exception at any line of it leaves a buffer that can only be rolled
+        # back (I11).
         was_torn, buffer.is_torn = buffer.is_torn, True
         try:
             result = change(buffer, *args, **kwargs)
@@ -489,7 +491,7 @@ class WriteBuffer:
     def acknowledge(self) -> None:
         """Note that everything taken is in the store, and now read from there."""
         # In this order: an interrupt in between leaves cells to be read from here that are in the
-        # store as well, and the next `take` finds them sent and unchanged.
+        # store as well, and the next `take` finds them sent and unchanged (I11).
         self._unacknowledged = {}
         for layer in self._taken:
             layer.clear()

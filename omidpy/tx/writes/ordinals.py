@@ -4,7 +4,8 @@
     worker   FF, 16 bytes that no other worker has, 4 bytes: a count from 0
 
 They order by their bytes: what the owner added first, and then what each worker did, in an order
-that means nothing but never changes.  No number is used twice, also where a savepoint was undone.
+that means nothing but never changes.  No number is used twice (X3), not even where a savepoint was
+undone.
 
 Attempts of one task must write the same cells, so that a worker that names its task is told apart
 by that, and by its id otherwise.

@@ -87,7 +87,7 @@ class FolderMarks:
         document = _Document(share.fence, mark.encode(), hidden, name)
         is_ours = fence == share.fence and self._write(share, number + 1, document)
         # Looked at behind the write: a successor that has read our mark goes on behind it, and we
-        # write no more.
+        # write no more (X10).
         if not is_ours or max(self._all(share)) != number + 1:
             raise Deposed(f"{self._folder}: {share.name} was taken over")
         self._numbers[share.name] = fence, number + 1

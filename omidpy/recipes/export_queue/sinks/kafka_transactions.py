@@ -1,7 +1,7 @@
 """One bucket's transactions in Kafka: messages and the mark, both or neither.
 
 The transactional id is the name of the bucket, for every owner.  So `init_transactions` of an owner
-fences every earlier one, and waits until what that had under way is decided.
+fences every earlier one (X10), and waits until what that had under way is decided.
 
 The mark (`marks.py`) goes with the transaction as the offset of a consumer group that has the same
 name and no consumer: a number that only counts, with the mark as its metadata.  To read it is to

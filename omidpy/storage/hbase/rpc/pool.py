@@ -16,7 +16,7 @@ A call borrows a connection, has it for itself, and gives it back.  Kept here:
 Gateways close a connection that was idle for a minute.  One that was idle for a second is looked at
 before use, one that was idle for `max_idle_s` is replaced.
 
-A thread that an exception takes out of a call, at whatever line, leaves no connection in use.
+A thread that an exception takes out of a call, at whatever line, leaves no connection in use (I11).
 
 After a fork the child starts with no connection.  It closes its descriptors without a shutdown, so
 that the parent's connections live on.

@@ -9,11 +9,12 @@ Rows, numbers big endian:
     claim   generation 1 | 03 | bucket 2
 
 All of a row but the commit timestamp is known when the entry is added, and no two additions have
-one row: a transaction has its own start timestamp, and each of its entries an ordinal of its own
-(`tx/ordinals.py`).  So adders never conflict.  A log is in the order in which transactions began,
-and the layout `fluo` has the entries of a key side by side, among them in that order: the length
-before the key keeps one that begins with another one apart from it.
-dead letters of a bucket are in the order in which they committed, and stand apart from all logs, so
+one row (X3): a transaction has its own start timestamp, and each of its entries an ordinal of its
+own (`tx/ordinals.py`).  So adders never conflict.  A log is in the order in which transactions
+began, and the layout `fluo` has the entries of a key side by side, among them in that order: the
+length before the key keeps one that begins with another one apart from it.
+
+Dead letters of a bucket are in the order in which they committed, and stand apart from all logs, so
 that one look shows that no bucket has any.  One that was delivered, of a queue that keeps what was,
 is kept in the same order in a place that no exporter reads unless it is to be delivered again.
 Nothing stands in the row of claims: transactions of owners delete it, and one aborts another.

@@ -4,7 +4,7 @@
 
 A row is that of a table and of a bucket, of every owner it has.  To take a bucket over is to raise
 its fence: what an earlier owner has not committed by then finds another fence than its own, and
-changes nothing.
+changes nothing (X10).
 
 A table of entries refuses what it has.  But a reader that takes rows out of it, to work on them or
 to move them on, would be given those once more that came twice; marks stay.
