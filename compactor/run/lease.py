@@ -172,10 +172,7 @@ class PruneLease:
     def _replace(self, raw: bytes | None, record: PruneLeaseRecord) -> bool:
         encoded = encode_document(record)
         if not self._control.write_beside(PRUNE_HORIZON, PRUNE_LEASE, raw, encoded):
-            # Unless the answer to our own first attempt was lost.
-            found = self._control.read_beside(PRUNE_HORIZON, PRUNE_LEASE)
-            if found != encoded:
-                return False
+            return False
         self._raw, self.record = encoded, record
         return True
 

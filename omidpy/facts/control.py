@@ -176,8 +176,10 @@ class ControlTable:
     def write_beside(
         self, row: bytes, column: Column, expected: bytes | None, value: bytes
     ) -> bool:
-        """Set what stands beside a fact if it still is `expected`; durable on return."""
-        return self._replace(row, column, expected, value)
+        """Set what stands beside a fact, as `replace_own` sets the fact; durable on return."""
+        return self._replace(row, column, expected, value) or self._replace(
+            row, column, value, value
+        )
 
     def _replace(self, row: bytes, column: Column, expected: bytes | None, value: bytes) -> bool:
         if expected == b"":

@@ -21,6 +21,7 @@ from omidpy.facts.commit_table import (
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import LEASE_FACT
 from omidpy.facts.tables.makers import MADE_PREFIX, Makers
+from omidpy.facts.watermarks import PRUNE_HORIZON, PRUNE_LEASE
 from omidpy.storage.base import Capabilities
 from omidpy.storage.memory import MemoryStore
 from tso.core.events import Batch, Now
@@ -121,6 +122,18 @@ def test_a_fact_of_ones_own_that_is_found_is_synced(store: Slow) -> None:
     assert control.replace_own(b"fact", None, b"ours")
     assert not store.unsynced
     assert not control.replace_own(b"fact", None, b"another's")
+
+
+def test_what_stands_beside_a_fact_and_is_found_is_synced(store: Slow) -> None:
+    """The lease of a compaction, which with the power would be its predecessor's again."""
+    control, taken = ControlTable(store), (PRUNE_HORIZON, PRUNE_LEASE, None, b"ours")
+    store.fails_next = True
+    with pytest.raises(StorageUnavailable):
+        control.write_beside(*taken)
+    assert store.unsynced
+    assert control.write_beside(*taken)
+    assert not store.unsynced
+    assert not control.write_beside(PRUNE_HORIZON, PRUNE_LEASE, None, b"another's")
 
 
 def test_the_maker_of_a_table_that_is_found_is_synced(store: Slow) -> None:
