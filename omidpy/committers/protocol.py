@@ -60,7 +60,7 @@ class DelayedFile(Protocol):
     rows: int | None
 
     def write(self, data: bytes, /) -> int:
-        """Add bytes."""
+        """Add bytes, all of them; return their number."""
 
     def close(self) -> None:
         """End it; what it says then is in the attempt's message."""
@@ -146,7 +146,7 @@ class TaskFile(io.RawIOBase):
         return True
 
     def write(self, data: object, /) -> int:
-        """Add bytes."""
+        """Add bytes, all of them; return their number."""
         if self.closed:
             raise ValueError("write to a closed file")
         content = bytes(data)  # type: ignore[call-overload]  # whatever has a buffer

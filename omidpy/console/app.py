@@ -285,7 +285,7 @@ class _Guarded:
         self._is_local = is_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request, or refuse one that was sent to a name of others."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

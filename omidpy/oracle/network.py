@@ -185,7 +185,7 @@ class SystemNetwork:
         )
 
     def pause(self, seconds: float, *, until_free: threading.Lock) -> None:
-        """Wait; see `Network`."""
+        """Wait for so long, or until a lock is free; see `Network`."""
         if until_free.acquire(timeout=seconds):
             until_free.release()
 

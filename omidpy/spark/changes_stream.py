@@ -198,7 +198,7 @@ class ChangesSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns."""
+        """Return the columns of a change, whatever its table."""
         return SCHEMA
 
     def reader(self, schema: object) -> ChangesReader:

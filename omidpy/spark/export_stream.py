@@ -88,7 +88,7 @@ class ExportSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns."""
+        """Return the columns of an entry, whatever its queue."""
         return SCHEMA
 
     def streamReader(self, schema: object) -> ExportReader:  # noqa: N802 - Spark's name

@@ -1,1 +1,1 @@
-"""Shipped test tools."""
+"""Tools for tests of what is built upon omidpy: contracts, faults, histories and their judges."""

@@ -160,7 +160,7 @@ class Registers(_Workload):
         return client.transaction(self, body, rollback_share=0)
 
     def check(self, history: Sequence[Recorded]) -> list[Anomaly]:
-        """Judge the cells."""
+        """Return what reads of cells have shown that snapshot isolation forbids."""
         return check_registers(history)
 
     def _remember(self, client: Client, start_ts: int) -> None:

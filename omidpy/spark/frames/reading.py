@@ -142,7 +142,7 @@ class TableReader(DataSourceReader):
         self._planned = planned
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks."""
+        """Return what each task reads; together every row that was asked for, once."""
         reading = self.reading
         with reading.place.connect() as tm:
             layout = tm.session.catalog.layout(tm.session.catalog.full_name(reading.table))

@@ -70,7 +70,7 @@ class OmidSource(DataSource):
             return plan(tm, reading, planned, is_held="snapshot" in said.given)
 
     def writer(self, schema: StructType, overwrite: bool) -> TableWriter:  # noqa: FBT001 - Spark calls it so
-        """Begin a write."""
+        """Begin the write of a frame; return what its tasks write by."""
         return writer_of(self.options, arrow_schema(schema), overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001, N802 - see above

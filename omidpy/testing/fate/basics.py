@@ -27,7 +27,7 @@ class Leaf(Step):
     text: str = ""
 
     def call(self, tx: StepContext, env: Any) -> Answer:
-        """Be the end."""
+        """End the operation, with the field as its result."""
         del tx, env
         return Done(self.number)
 

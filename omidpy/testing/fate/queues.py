@@ -213,7 +213,7 @@ class Queues(Chapter):
 
 
 def three(fates: FateStore) -> tuple[Operation, Operation, Operation]:
-    """Keep three operations."""
+    """Keep three operations in the store, whose locks exclude each other."""
     a, b, c = an_operation(), an_operation(), an_operation()
     for operation in (a, b, c):
         fates.insert(operation)

@@ -111,11 +111,11 @@ class Admin:
         self._calls.locations.forget_table(table)
 
     def enable(self, table: str) -> None:
-        """Enable a table."""
+        """Let the regions of a disabled table be opened; returns once they are."""
         self._change("EnableTable", schema.table_request(table, _new_nonces()), table)
 
     def disable(self, table: str) -> None:
-        """Disable a table."""
+        """Close the regions of a table, which a change of it asks for; returns once they are."""
         self._change("DisableTable", schema.table_request(table, _new_nonces()), table)
         self._calls.locations.forget_table(table)
 

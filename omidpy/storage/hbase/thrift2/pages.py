@@ -28,7 +28,7 @@ class Call(Protocol):
     """Makes an idempotent call about a table; `Unanswered` if it outlasts `patience_s`."""
 
     def __call__(self, table: str, method: str, *args: Any, patience_s: float | None) -> Any:
-        """Return the answer."""
+        """Return what the gateway answers to `method`."""
         ...
 
 

@@ -24,7 +24,7 @@ class Call(Protocol):
     """Makes a call about a table that may be repeated."""
 
     def __call__(self, table: str, method: str, *args: Any) -> Any:
-        """Return the answer."""
+        """Return what the gateway answers to `method`."""
         ...
 
 
