@@ -8,7 +8,9 @@ A batch that fails says nothing of its members, so each is then sent alone by it
 it twice is harmless: a change that was made finds its condition gone, and its writer looks.
 
 Lacks a thread of its own and timers: a lone writer waits for no other.  Where the store has no
-guarded batches each change is a call of its own.
+guarded batches each change is a call of its own.  Calls of puts are joined otherwise
+(`storage/hbase/thrift2/joined.py`): of a gateway several are under way, and a thread that has
+waited for too long makes its own beside them.  A store of guarded batches has one writer at a time.
 """
 
 from __future__ import annotations
