@@ -220,6 +220,8 @@ class Malformed:
             table, cell = found.table, found.cell
             shadow = Cell(cell.row, *shadow_column(cell), cell.version, encode_long(commit_ts))
             if len(self._beside(table, shadow)) == 1:
+                # Right before the write: to a table of the same name that was made meanwhile the
+                # proof would be data (I9).
                 if not self._is_as_listed(table):
                     raise StorageError(f"table {table}: {ANOTHER}")
                 put = RowMutation(cell.row, puts=(Put(*shadow[1:]),))

@@ -184,6 +184,7 @@ class CompactionParts(Work):
 
     def survey(self) -> list[TableStanding]:
         """List the tables and what may be done with each."""
+        # Before the list: the age of its answers, counted from here, is never too low (I7).
         self.surveyed_s = self.clock.monotonic_s()
         newest = None if self.options.is_dry_run else self.newest_now
         return survey(self.store, self.options.commit_table, newest=newest)
@@ -386,6 +387,7 @@ class CompactionParts(Work):
         self, standings: Sequence[TableStanding], claims: Iterable[Claim], *, grace_s: float
     ) -> Timestamp:
         """Return the least watermark of every table that counts, 0 if anything is unknown."""
+        # One table of which it is not known whose it is may hold cells of any transaction (I7).
         if any(standing.reason for standing in standings):
             return Timestamp(HOLE)
         if self.options.is_dry_run and self.options.should_wait:
@@ -421,6 +423,8 @@ class CompactionParts(Work):
             given = answers(self.store, standings, versions)
             forbidding = refusals(given)
             self.remember([answer.question for answer in given])
+        # One cell anywhere is enough: which entry is all that is left of a transaction no place
+        # tells (I5).
         if forbidding:
             nothing = Timestamp(HOLE)
             return PruneLimits(limits.first_timestamp, nothing, nothing), forbidding

@@ -94,6 +94,8 @@ def _pass_over(
                 converted[cell.family] += 1
             if puts:
                 mutations.append(RowMutation(piece.cells[0].row, puts=puts))
+        # Right before each write: a table that took the place of this one would get proofs of cells
+        # that it has not, or whose transactions never committed (I9).
         if mutations:
             check()
             store.write({table: mutations}, durable=True)

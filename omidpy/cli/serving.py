@@ -48,6 +48,7 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         """Answer in a thread of its own; another connection may have to go for it."""
         share = self._share_of(str(client_address[0]))
         dropped = within(self._lock, self._come, request, share)
+        # Outside the lock, which the thread takes that this wakes.
         if dropped is not None:
             _hang_up(dropped)
         super().process_request(request, client_address)

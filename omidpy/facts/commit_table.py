@@ -172,6 +172,8 @@ class CommitTable:
         start_ts = base(start_ts)
         row = commit_row(start_ts)
         put = Put(INVALIDATION.family, INVALIDATION.qualifier, start_ts, INVALIDATION_VALUE)
+        # On condition that no commit is there, as a commit is on that of no invalidation: the first
+        # of the two has decided, and the other writes nothing (I8, I9).
         return self._store.check_and_mutate(
             self.name, row, COMMIT, None, RowMutation(row, puts=(put,)), durable=True
         )

@@ -252,6 +252,8 @@ class WorkerRow:
             for table, mutations in batch.items()
             for mutation in mutations
         ]
+        # Cells, what announces them and the look at the row in one: once the owner has closed the
+        # row, nothing of this worker comes any more (I9).
         is_open = Condition(CONTROL_TABLE, self._row, VALUE, IS_OPEN)
         if self._store.write_guarded(changes, guard=is_open) is None:
             raise self._too_late("nothing of its last flush was written")

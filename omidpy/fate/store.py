@@ -395,7 +395,7 @@ class FateStore(ABC):
 
         A refusal is looked at too: to an attempt whose answer was lost it may mean that it was
         done, and it comes too where a lower layer repeated the call.  A true refusal is final,
-        because versions do not come back.
+        because versions do not come back (F1).
         """
         failures = 0
         while True:

@@ -330,6 +330,8 @@ class StorePersistence:
             if self._lease.needs_check:
                 self._lease.check()
             return frozenset()
+        # The lease is looked at in the write itself: an oracle that stood still until another one
+        # served writes no ceiling and no entry any more (I1).
         applied = self._store.write_guarded(mutations, guard=self._lease.guard, durable=True)
         if applied is None:
             reached("oracle.guard_refused", "I1")
@@ -396,6 +398,7 @@ class StorePersistence:
         self, batch: Batch[Ticket], entries: dict[int, CommitEntry]
     ) -> frozenset[int]:
         """Write the kinds of things in a batch, each by itself; as `_write_plain`."""
+        # First: no timestamp above a ceiling is told before that is durable (I1).
         if batch.ceiling is not None:
             self._ceiling.raise_to(batch.ceiling)
         refused = self._write_ahead(batch)
@@ -403,6 +406,7 @@ class StorePersistence:
             refused = self._write_in_steps(batch, entries)
         if facts := facts_of(batch, with_low_watermark=False):
             self._store.write({CONTROL_TABLE: facts}, durable=True)
+        # Last: whoever reads it finds every decision at or below it (I4).
         if batch.low_watermark is not None:
             self._raise_low_watermark(batch.low_watermark)
             self._low_watermark = max(self._low_watermark, batch.low_watermark)

@@ -172,6 +172,7 @@ class Turns(Generic[C]):
             and machine.group_bytes <= MAX_GROUP_BYTES // 2
         )
         if self._paused and has_plenty:
+            # Another list first: `wait` puts those back for whom there is no room again.
             paused, self._paused = self._paused, []
             for connection in paused:
                 self.wait(connection)

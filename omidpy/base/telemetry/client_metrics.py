@@ -77,6 +77,7 @@ class _Distribution:
 
     def sort(self) -> None:
         """Sort in what waits; one thread at a time."""
+        # As many as there are now: others append meanwhile, without the lock.
         for _ in range(len(self.waiting)):
             seconds = self.waiting.popleft()
             self._total_s += seconds

@@ -129,6 +129,7 @@ class JoinedPuts:
             try:
                 self._put(table, puts, patience_s=None)
             finally:
+                # However the call ended: no other thread wakes those that came meanwhile.
                 self._pass_on(line, turn)
         elif not self._wait(table, line, member):
             self._put(table, puts, patience_s=None)
@@ -140,6 +141,8 @@ class JoinedPuts:
         if line.turn is None or now_s - line.since_s > self._patience_s:
             line.turn, line.since_s = turn, now_s
             return line, True
+        # Under the lock that the end of a call takes: either it finds this one, or this one finds
+        # that no call is under way.
         line.waiting.append(member)
         return line, False
 
@@ -150,6 +153,8 @@ class JoinedPuts:
         except BaseException:
             self._leave(line, member)
             raise
+        # Its turn may have come in the moment in which it lost patience: a member that is called
+        # writes for its group, since no other thread will.
         if self._is_called(line, member):
             self._write_for(table, line, member.group)
         return member.is_written
@@ -181,6 +186,7 @@ class JoinedPuts:
             self._end(line, group, is_written=is_written)
 
     def _end(self, line: _Line, group: list[_Member], *, is_written: bool) -> None:
+        # Said of all before any is woken: who wakes looks, and would write again.
         for member in group:
             member.is_written = is_written
         for member in group[1:]:
@@ -192,6 +198,7 @@ class JoinedPuts:
         within(self._lock, self._call_next, line, turn)
 
     def _call_next(self, line: _Line, turn: list[_Member]) -> None:
+        # The end of a call that was so slow that the turn was taken from it moves nothing.
         if line.turn is not turn:
             return
         group = line.waiting[:MAX_MEMBERS]
