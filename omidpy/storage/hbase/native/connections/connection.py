@@ -273,8 +273,8 @@ class Connection:
             self._end(Lost(f"the connection broke: {error}"))
         except BaseException as error:
             # A frame of which the server has a part spoils what follows it; one that was not begun
-            # goes back into the line, and harms no other call (I11).
-            # What the layer has counted has to be sent.
+            # goes back into the line, and harms no other call (I11).  What the layer has counted
+            # has to be sent, too.
             if outgoing.is_begun or self._layer is not None:
                 self._end(GivenUp("a call was given up while it was being sent"))
             else:
