@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from omidpy.base.callers.pools import begun
+
 PageT = TypeVar("PageT")
 
 
@@ -28,9 +30,9 @@ def read_ahead(pages: Iterator[PageT]) -> Iterator[Iterator[PageT]]:
     with ThreadPoolExecutor(1, thread_name_prefix="compaction-ahead") as reader:
 
         def following() -> Iterator[PageT]:
-            coming = reader.submit(next, pages, None)
+            coming = begun(reader.submit, next, pages, None)
             while (page := coming.result()) is not None:
-                coming = reader.submit(next, pages, None)
+                coming = begun(reader.submit, next, pages, None)
                 yield page
 
         yield following()

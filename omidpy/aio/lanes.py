@@ -17,8 +17,9 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
 
+from omidpy.base.callers.pools import submitted
 from omidpy.base.reach import reached
-from omidpy.errors import OmidError, UsageError
+from omidpy.errors import OmidError, StorageUnavailable, UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,6 +27,10 @@ S = TypeVar("S")
 
 STOPPED: Final = (asyncio.CancelledError, KeyboardInterrupt, SystemExit)
 """What a task is ended with from outside: a cancellation, or what a signal's handler raises."""
+
+
+class _NoThread(StorageUnavailable):
+    """A call was not made."""
 
 
 class Threads:
@@ -47,13 +52,14 @@ class Threads:
 
         Raises:
             UsageError: they were closed; the call does not run.
+            StorageUnavailable: the system lets no thread start; nor does it run then.
         """
         if self._is_closed:
             raise UsageError("this manager is closed; connect again")
         if self._pid != os.getpid():
             # The pool believes in threads that are the parent's: no call would ever begin.
             self._start()
-        return await _run_in(self._pool, function, *args, **kwargs)
+        return await _run_in(self._pool.submit, function, *args, **kwargs)
 
     def close(self) -> None:
         """Take no more calls."""
@@ -113,28 +119,39 @@ class Lane:
                 if is_entered:
                     reached("aio.left_as_it_was_entered", "I9")
                     leave = functools.partial(block.__exit__, asyncio.CancelledError, None, None)
-                    await outlast(asyncio.ensure_future(self._threads.run(leave)))
+                    await outlast(asyncio.ensure_future(surely(self._threads.run, leave)))
                 raise
 
     async def finish(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that must take place even if it is cancelled while it waits for its turn."""
-        return await outlast(asyncio.ensure_future(self.run(function, *args, **kwargs)))
+
+        async def in_turn() -> R:
+            async with self._turn:
+                return await surely(self._threads.run, function, *args, **kwargs)
+
+        return await outlast(asyncio.ensure_future(in_turn()))
 
 
 async def apart(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a call in a thread of the event loop; see `Threads.run`."""
-    return await _run_in(None, function, *args, **kwargs)
+    submit = functools.partial(asyncio.get_running_loop().run_in_executor, None)
+    return await _run_in(submit, function, *args, **kwargs)
 
 
 async def _run_in(
-    pool: ThreadPoolExecutor | None,
+    submit: Callable[..., Any],
     function: Callable[P, R],
     /,
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> R:
-    call = functools.partial(copy_context().run, function, *args, **kwargs)
-    return await outlast(asyncio.get_running_loop().run_in_executor(pool, call))
+    made = submitted(submit, functools.partial(copy_context().run, function, *args, **kwargs))
+    if made is None:
+        raise _NoThread(
+            "a call was not made, since no thread can be started for it; allow this user more "
+            "processes (ulimit -u), or this container (pids.max)"
+        )
+    return await outlast(asyncio.wrap_future(made))
 
 
 class Run(Protocol):
@@ -147,6 +164,14 @@ class Run(Protocol):
         ...
 
 
+async def surely(run: Run, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a call that must take place: here, while the loop waits, where no thread can start."""
+    try:
+        return await run(function, *args, **kwargs)
+    except _NoThread:
+        return copy_context().run(function, *args, **kwargs)
+
+
 async def opened_by(run: Run, open_one: Callable[[], R], close: Callable[[R], object]) -> R:
     """Return what a call opens; a task cancelled meanwhile closes it, since nobody else has it."""
     opened: list[R] = []
@@ -155,7 +180,7 @@ async def opened_by(run: Run, open_one: Callable[[], R], close: Callable[[R], ob
     except STOPPED:
         for one in opened:
             with suppress(OmidError):  # the canceller wants no more of it
-                await outlast(asyncio.ensure_future(run(close, one)))
+                await outlast(asyncio.ensure_future(surely(run, close, one)))
         raise
     return opened[0]
 

@@ -20,6 +20,7 @@ from omidpy.aio.lanes import (
     iterated,
     opened_by,
     opening,
+    surely,
 )
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
@@ -269,7 +270,7 @@ class TransactionManager:
         """Finish the post-commit work, then close the oracle and the store."""
         try:
             # Not in our own threads, which may all wait for a store that is slow.
-            await apart(self.blocking.close)
+            await surely(apart, self.blocking.close)
         finally:
             self.threads.close()
 

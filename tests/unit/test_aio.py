@@ -23,6 +23,7 @@ from omidpy.codec import INT64
 from omidpy.errors import (
     NoSuchTable,
     OracleUnavailable,
+    StorageUnavailable,
     TransactionAborted,
     TransactionClosed,
     UsageError,
@@ -40,6 +41,7 @@ from omidpy.tx.writes import savepoint
 from omidpy.tx.writes.buffer import WriteBuffer
 from omidpy.tx.writes.layers import Scope
 from tests.machines.clients import TABLE, Client
+from tests.machines.threads import refuse_threads
 
 PATIENCE_S = 20.0
 """How long a test waits for what must happen."""
@@ -1150,3 +1152,64 @@ def test_an_outcome_that_is_asked_for_waits_for_the_commit() -> None:
         assert await asked == Committed(tx.commit_ts)
 
     asyncio.run(_with_manager(main, client))
+
+
+# -- no more threads -------------------------------------------------------------------------------
+
+
+def test_a_call_for_which_no_thread_starts_is_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that was told to have failed stood, once another thread of the pool was free."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        gate = threading.Event()
+        tx = aio.Transaction(tm, client.tm.begin())  # here, so that there is no other thread
+        tx.blocking.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        busy = asyncio.ensure_future(tm.threads.run(gate.wait))
+        await asyncio.sleep(0)
+        goes_on = refuse_threads(monkeypatch, "omidpy-aio")
+        with pytest.raises(StorageUnavailable, match=r"not made.*ulimit -u"):
+            await tx.table(TABLE).counter_add(b"a", b"cf:n", 1)
+        with pytest.raises(StorageUnavailable, match=r"not made.*ulimit -u"):
+            await tx.commit()
+        gate.set()
+        await busy
+        goes_on()
+        await tm.threads.run(int)
+        assert (tx.status, client.read(b"a")) == ("running", {})
+        await tx.commit()
+        assert client.read(b"a") == {b"cf:q": b"1"}
+
+    run(main)
+
+
+def test_a_block_ends_and_a_manager_closes_without_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What must take place is done in the thread of the loop."""
+    gate, goes_on = threading.Event(), list[Callable[[], None]]()
+
+    async def fail(tx: aio.Transaction) -> None:
+        async with tx.savepoint():
+            await tx.table(TABLE).put(b"b", {b"cf:q": b"1"})
+            goes_on.append(refuse_threads(monkeypatch))
+            raise ZeroDivisionError
+
+    async def main() -> None:
+        client = Client()
+        tm = aio.TransactionManager(client.tm)
+        async with tm.begin() as tx:
+            await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+            busy = asyncio.ensure_future(tm.threads.run(gate.wait))
+            await asyncio.sleep(0)
+            with pytest.raises(ZeroDivisionError):
+                await fail(tx)
+        assert client.read(b"a") == {b"cf:q": b"1"}
+        assert client.read(b"b") == {}
+        await tm.close()
+        gate.set()
+        await busy
+        goes_on[0]()  # asyncio needs one, to end
+        with pytest.raises(UsageError, match="is closed"):
+            client.read(b"a")
+
+    asyncio.run(main())

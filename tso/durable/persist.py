@@ -43,6 +43,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Protocol
 
+from omidpy.base.callers.pools import begun
 from omidpy.base.cells import (
     LOW_WATERMARK_ROW,
     commit_row,
@@ -502,7 +503,7 @@ class StorePersistence:
     def _check_with_ceiling(self) -> None:
         """Check the lease, and at the same time that no instance of Omid's began without it."""
         reached("oracle.check_with_ceiling", "I2")
-        reading = self._reader.submit(self._ceiling.find)
+        reading = begun(self._reader.submit, self._ceiling.find)
         try:
             self._lease.check()
         finally:
@@ -518,8 +519,13 @@ class StorePersistence:
         # The entries come along, which are there for sure: of rows without cells a store on HBase
         # learns nothing about how many it may ask for at once, and asks for one by one.
         columns = COMMIT, INVALIDATION
-        reading = self._reader.submit(
-            self._store.get, COMMIT_TABLE, rows, columns=columns, max_versions=1
+        reading = begun(
+            self._reader.submit,
+            self._store.get,
+            COMMIT_TABLE,
+            rows,
+            columns=columns,
+            max_versions=1,
         )
         try:
             self._lease.check()

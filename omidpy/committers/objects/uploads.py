@@ -21,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Final
 
+from omidpy.base.callers.pools import begun
 from omidpy.base.within import within
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.values import PendingFile
@@ -92,13 +93,13 @@ class Sender:
                 "the attempt at this task was given up, by itself or with its job, and can write "
                 "nothing more"
             )
-        return self.store.background.submit(work)
+        return begun(self.store.background.submit, work)
 
     def send(self, work: Callable[[], str]) -> Future[str]:
         """Begin a request that holds a part, once there is room for it."""
         while len(self._sent) >= PARTS_AT_ONCE:
             wait([self._sent.popleft()])
-        made = self.store.background.submit(work)
+        made = begun(self.store.background.submit, work)
         self._sent.append(made)
         return made
 

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from omidpy.base.callers.pools import begun
 from omidpy.base.reach import reached
 from omidpy.committers.heads.deciding import Decided, Foreign, outcome_of
 from omidpy.committers.heads.plan import Plan
@@ -175,8 +176,8 @@ def each(
     if not items:
         return failures
     with ThreadPoolExecutor(min(store.options.threads, len(items))) as pool:
-        aside = None if beside is None else pool.submit(beside)
-        futures = [pool.submit(work, item) for item in items]
+        aside = None if beside is None else begun(pool.submit, beside)
+        futures = [begun(pool.submit, work, item) for item in items]
         try:
             for done, future in enumerate(futures, 1):
                 try:

@@ -31,6 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from omidpy.base.callers.pools import begun
 from omidpy.base.reach import reached
 from omidpy.committers.heads import deciding, delta
 from omidpy.committers.heads import plan as plans
@@ -74,7 +75,7 @@ def begin(store: ObjectStore, plan: Plan) -> str:
     data = plans.encode(plan)
     key = plan.folder.plan_key(plan.job_id)
     # Small files make a plan of some ten MiB; while it is on its way there is time to hash it.
-    digest = store.background.submit(md5, data)
+    digest = begun(store.background.submit, md5, data)
     try:
         etag = store.put(plan.folder.bucket, key, data, job_id=plan.job_id, is_new=True)[0]
         store.note_tag(plan.folder.bucket, digest.result(), etag)
