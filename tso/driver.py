@@ -487,10 +487,17 @@ class Driver:
     def _give(self, chore: Callable[[], _Chore]) -> None:
         """Have something done in the other thread; its outcome arrives like a question."""
         if self._chore_thread is None:
-            self._chore_thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._do_chores, name="omidpy-oracle-chores", daemon=True
             )
-            self._chore_thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # For a moment, perhaps: callers wait for it meanwhile, and the next one looks anew.
+                logger.warning("%s: the oracle starts no second thread: %s", self._url, error)
+                self._inbox.put(chore())
+                return
+            self._chore_thread = thread
         self._chores.put(chore)
 
     def _do_chores(self) -> None:

@@ -249,8 +249,12 @@ class Console:
                 loop.call_soon_threadsafe(ended.set)
 
         at_work = threading.Thread(target=work, name=f"console deed {entry.number}")
+        try:
+            at_work.start()
+        except RuntimeError as error:
+            journal.end(entry, "refused", f"nothing was done: {error}")
+            return
         self._at_work = [one for one in self._at_work if one.is_alive()] + [at_work]
-        at_work.start()
         try:
             await asyncio.wait_for(ended.wait(), DEED_DEADLINE_S)
         except TimeoutError:

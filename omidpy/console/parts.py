@@ -112,9 +112,14 @@ class Loader:
             while len(self._runs) > MAX_KEPT:
                 self._runs.popitem(last=False)
             self._loading += 1
-        threading.Thread(
+        thread = threading.Thread(
             target=self._load, args=(part, run), name=f"console {part.key}", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # there are too many; or everybody would wait for this one
+            self._end(run)
+            run.future.set_exception(error)
         return run
 
     @staticmethod

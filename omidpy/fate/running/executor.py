@@ -30,7 +30,7 @@ from typing import Any, Final
 from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.within import within
-from omidpy.errors import OmidError, StorageUnavailable, UsageError
+from omidpy.errors import FateError, OmidError, StorageUnavailable, UsageError
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import RUNNABLE, FateId, Operation
 from omidpy.fate.running.dispatch import Dispatcher, Pools
@@ -116,6 +116,7 @@ class Executor:
 
         Raises:
             UsageError: it was started before.
+            FateError: the system lets no more threads start; nothing runs.
         """
         if self._others or self._stopping.is_set():
             raise UsageError("these operations run, or ran, already; make another Fate")
@@ -133,8 +134,19 @@ class Executor:
             threading.Thread(target=self._show_life, name="fate-heart", daemon=True),
             threading.Thread(target=self._look_after, name="fate-keeper", daemon=True),
         ]
-        for thread in (*self._runners, *self._others):
-            thread.start()
+        try:
+            for thread in (*self._runners, *self._others):
+                thread.start()
+        except BaseException as error:
+            # Those that run would go on for ever, and without the heart, which starts late.
+            self.stop()
+            if not isinstance(error, RuntimeError):
+                raise
+            raise FateError(
+                f"no operations are run, since a thread cannot be started: {error}; allow this "
+                "user more processes (ulimit -u), or this container (pids.max)",
+                retryable=True,
+            ) from error
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """Let running steps end, and give everything back.
@@ -148,12 +160,12 @@ class Executor:
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._stopping.set()
         within(self._lock, self._condition.notify_all)
-        for thread in self._runners:
+        for thread in filter(_has_begun, self._runners):
             thread.join(None if deadline_s is None else max(0.0, deadline_s - time.monotonic()))
             if thread.is_alive():
                 return False
         self._is_over.set()
-        for thread in self._others:
+        for thread in filter(_has_begun, self._others):
             thread.join()
         worker, self._worker = self._worker, None
         if worker is not None:
@@ -390,6 +402,10 @@ class Executor:
         for operation in self._store.break_dead(self._judge, held):
             log.info("operation %s is free: its worker is dead", operation.id)
             self.offer(operation)
+
+
+def _has_begun(thread: threading.Thread) -> bool:
+    return thread.ident is not None
 
 
 def _log_trouble(what: str, error: Exception) -> None:

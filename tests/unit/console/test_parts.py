@@ -12,6 +12,7 @@ import pytest
 from omidpy.console import parts
 from omidpy.console.parts import Loader, Part, Shown
 from omidpy.errors import StorageUnavailable
+from tests.machines.threads import refuse_threads
 
 PATIENCE_S = 30.0
 
@@ -120,3 +121,16 @@ def test_a_store_that_hangs_is_not_asked_without_end(monkeypatch: pytest.MonkeyP
     while any(one.name.startswith("console ") for one in threading.enumerate()):
         threading.Event().wait(0.01)
     assert shown(loader, part(gate, "later"))[0].found == 3
+
+
+def test_a_part_for_which_no_thread_starts_is_asked_for_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Everybody waited for it, for ever, and its place among those being loaded was gone."""
+    loader = Loader(deadline_s=0.5)
+    goes_on = refuse_threads(monkeypatch)
+    for _ in range(parts.MAX_LOADING + 1):
+        (found,) = shown(loader, part(lambda: 1, may_be_s=PATIENCE_S))
+        assert found.problem == "RuntimeError: can't start new thread"
+    goes_on()
+    assert shown(loader, part(lambda: 1, may_be_s=PATIENCE_S))[0].found == 1

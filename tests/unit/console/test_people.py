@@ -22,6 +22,7 @@ from omidpy.fate.table.store import TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import ExportQueue
 from tests.machines.console import Strict, add_operations, ask, over, proof_in, signed_in
+from tests.machines.threads import refuse_threads
 
 ALICE: Final = "a" * 24
 BOB: Final = "b" * 24
@@ -280,6 +281,22 @@ def test_what_a_full_disk_refused_does_not_come_with_the_next_line(tmp_path: Pat
     journal.close()
     (line,) = path.read_text().splitlines()
     assert json.loads(line)["deed"] == "cancel"
+
+
+def test_a_deed_for_which_no_thread_starts_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for ever, and the console could not end: it waited for what had not begun."""
+    cookie = signed_in(world.console, ALICE)
+    proof = proof_in(ask(world.console, "/operations", cookie=cookie).text)
+    goes_on = refuse_threads(monkeypatch, "console deed")
+    form = {"id": world.ids["waiting"], "proof": proof}
+    answered = ask(world.console, "/deeds/cancel", form=form, cookie=cookie)
+    goes_on()
+    page = ask(world.console, answered.headers["location"], cookie=cookie).text
+    assert "nothing was done: can&#39;t start new thread" in page
+    assert [line["state"] for line in world.lines()] == ["asked", "refused"]
+    world.console.finish()
 
 
 def test_a_deed_that_takes_long_is_noted_when_it_ends(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from omidpy.base.timing.clock import ManualClock
-from omidpy.errors import OperationFailed, StorageUnavailable, UsageError
+from omidpy.errors import FateError, OperationFailed, StorageUnavailable, UsageError
 from omidpy.fate import Defer, Done, Fate, Locks, Status, Step, step
 from omidpy.fate.operation import FateId, Operation, Reservation, Unreadable
 from omidpy.fate.running.dispatch import MAX_DEFERRED, Dispatcher, Pools
@@ -27,6 +27,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.testing.fate.basics import an_operation
 from omidpy.testing.faults import FaultyStore, Point
+from tests.machines.threads import refuse_threads
 from tests.machines.waiting import wait_for
 
 NAMESPACE = "test-executor"
@@ -621,3 +622,19 @@ def test_no_answer_of_a_step_keeps_its_operation(how: str) -> None:
     with quick(world, TableFateStore(MemoryStore())) as fate:
         assert fate.submit("ODD", Odd(how)).wait(10) is Status.FAILED
     assert world.counts["odd"] == 1
+
+
+@pytest.mark.parametrize("refused", ["fate-finder", "fate-heart", "fate-keeper"])
+def test_an_executor_that_lacks_a_thread_runs_nothing(
+    fates: TableFateStore, world: World, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """Those that had started ran on for ever, a heart or not, and nobody could end them."""
+    before = set(threading.enumerate())
+    goes_on = refuse_threads(monkeypatch, refused)
+    with pytest.raises(FateError, match=r"can't start new thread.*ulimit -u") as caught:
+        quick(world, fates).start()
+    assert caught.value.retryable
+    assert set(threading.enumerate()) <= before
+    goes_on()
+    with quick(world, fates) as fate:
+        assert fate.submit("TEST", Chain(1)).wait(LONGEST_S) is Status.SUCCESSFUL

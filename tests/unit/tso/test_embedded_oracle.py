@@ -38,6 +38,8 @@ from omidpy.oracle.base import AbortReason, CommitGranted, CommitRefused, Invali
 from omidpy.storage.base import Capabilities, Row
 from omidpy.storage.memory import MemoryStore
 from tests.machines.interrupts.lines import Interrupt, Interrupter, interrupt
+from tests.machines.threads import refuse_threads
+from tests.machines.waiting import wait_for
 from tso import driver, embedded
 from tso.core import machine
 from tso.durable.lease import Lease
@@ -722,3 +724,21 @@ def test_an_oracle_without_a_free_descriptor_goes_on_when_there_is_one(
         assert not fails[0]
         with tm.begin() as tx:
             assert tx.table("t").row(b"r") == {b"cf:q": b"1"}
+
+
+def test_an_oracle_for_which_no_second_thread_starts_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the second one is for it does itself; it ended for good, with a broken invariant."""
+    monkeypatch.setattr(machine, "_IDLE_TICK_S", 0.01)
+    store, clock = SharedStore(), ManualClock()
+    oracle = EmbeddedOracle(store, clock=clock, timestamps="incremental")
+    goes_on = refuse_threads(monkeypatch, "omidpy-oracle-chores")
+    for is_refused in (True, False):
+        before = read_lease(store)
+        clock.advance(5)
+        wait_for(lambda before=before: read_lease(store) != before, 10)  # type: ignore[misc]
+        assert oracle.begin().start_ts
+        assert (oracle._driver._chore_thread is None) == is_refused
+        goes_on()
+    oracle.close()
