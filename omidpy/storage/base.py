@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypedDict
 
+from omidpy.errors import StorageUnavailable
 from omidpy.model import (
     MAX_VERSION,
     Cell,
@@ -194,12 +195,21 @@ class Capabilities:
     """
 
 
+class LockHeld(StorageUnavailable):
+    """Another has a lock, in this process or another one."""
+
+
 class ProcessLock(Protocol):
     """An exclusive right that ends with its holder's process."""
 
     @property
     def excludes(self) -> bool:
         """Whether it keeps others out, as was seen a moment ago; not after it was released."""
+        ...
+
+    @property
+    def was_removed(self) -> bool:
+        """Whether what it is kept in was seen to be gone: it keeps nobody out any more."""
         ...
 
     def release(self) -> None:
@@ -487,8 +497,8 @@ class Store(Protocol):
         """Take an exclusive lock among all processes that opened this store, without waiting.
 
         Raises:
-            StorageUnavailable: held by another; the message names the holder's pid and purpose, and
-                says so if that process is stopped.
+            LockHeld: held by another; the message names the holder's pid and purpose, and says so
+                if that process is stopped.
             UsageError: if the backend's capabilities lack `process_locks`.
         """
         ...

@@ -36,6 +36,7 @@ from omidpy.storage.base import (
     Condition,
     Entries,
     GuardedMutation,
+    LockHeld,
     ProcessLock,
     Row,
     RowMutation,
@@ -512,7 +513,7 @@ class MemoryStore:
         rules.check_lock_name(name)
         self._check_open()
         if (holder := self._held.get(name)) is not None:
-            raise StorageUnavailable(
+            raise LockHeld(
                 f"the lock {name!r} of {self.url} is held by this process for {holder.purpose!r}; "
                 "release it first"
             )
@@ -552,6 +553,7 @@ class _MemoryLock:
         self._release = release
         self.excludes = True
         """Whether it has not been released."""
+        self.was_removed = False
 
     def release(self) -> None:
         """Give the right up; a second call does nothing."""

@@ -37,7 +37,7 @@ from omidpy.base.timing.clock import Clock
 from omidpy.errors import CorruptCell, LeaseLost, StorageUnavailable
 from omidpy.facts.control import ControlTable, encode_document
 from omidpy.facts.leadership import LEASE_FACT, LOCK_NAME, LeaseRecord, decode_lease
-from omidpy.storage.base import Condition, ProcessLock, Store
+from omidpy.storage.base import Condition, LockHeld, ProcessLock, Store
 
 logger = logging.getLogger(__name__)
 
@@ -179,10 +179,6 @@ class Lease:
         return self._renewed_s + self._record.period_ms / 1000
 
     @property
-    def _has_lost_lock(self) -> bool:
-        return self._lock is not None and not self._lock.excludes
-
-    @property
     def is_held(self) -> bool:
         """Say whether the lease was ours when we last looked."""
         return self._raw is not None
@@ -195,6 +191,7 @@ class Lease:
 
         Raises:
             CorruptCell: the record is not what the store compares with: its file is damaged.
+            StorageUnavailable: it is not known: its lock, for one, cannot be taken on a full disk.
 
         Cost: 1 get, and 1 durable write if it is free.
         """
@@ -202,7 +199,7 @@ class Lease:
         if self._has_locks and self._lock is None:
             try:
                 self._lock = self._store.lock(LOCK_NAME, purpose=self._purpose)
-            except StorageUnavailable as error:
+            except LockHeld as error:
                 return str(error)
         raw = self._control.read(LEASE_FACT)
         if raw is not None and not isinstance(raw, bytes):
@@ -255,8 +252,14 @@ class Lease:
 
         Raises:
             LeaseLost: if the record is another's, or the file of the lock was removed.
+            StorageUnavailable: the system does not tell whether that was removed.
         """
-        if self._has_lost_lock:
+        if self._lock is not None and not self._lock.excludes:
+            if not self._lock.was_removed:
+                raise StorageUnavailable(
+                    f"the lock file of the oracle of {self._store.url} cannot be looked at, so "
+                    "that another one may have begun; nothing is answered until it can"
+                )
             raise LeaseLost(
                 f"the lock file of the oracle of {self._store.url} was removed while the oracle "
                 "ran, so that another one may have begun. Nothing that was not yet answered is "

@@ -34,6 +34,7 @@ from typing import Final, TypeVar
 from omidpy.base.timing.clock import SystemClock
 from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
+from omidpy.storage.base import LockHeld
 
 T = TypeVar("T")
 
@@ -306,7 +307,7 @@ class WriteLock:
                     raise _Busy from None
                 time.sleep(pause_s)
             except OSError as error:
-                raise self._failure(error) from error
+                raise _failure(self._path, error) from error
         _write_note(file, "writing")
         return work()
 
@@ -319,7 +320,7 @@ class WriteLock:
             # The claim stays with the sleeper, which passes it over: `wanted` is free by then.
             raise self._refusal() from None
         if claim.error is not None:
-            raise self._failure(claim.error) from claim.error
+            raise _failure(self._path, claim.error) from claim.error
         assert claim.file is not None, "what is granted is a locked file, or an error"
         _write_note(claim.file, "writing")
         result = work()
@@ -336,11 +337,6 @@ class WriteLock:
                 if time.monotonic() + _LOOK_S > deadline_s:
                     raise self._refusal() from None
                 time.sleep(_LOOK_S)
-
-    def _failure(self, error: Exception) -> StorageUnavailable:
-        return StorageUnavailable(
-            f"cannot lock {self._path}: {error}; keep the store on a local disk"
-        )
 
     def _refusal(self) -> StorageUnavailable:
         holder = describe_holder(self._path)
@@ -385,15 +381,17 @@ class FileLock:
         self._mutex = threading.Lock()
         self._fd: int | None = None
         self._is_named = True
-        """Whether its file still had the name when that was last looked at."""
+        """Whether its file still had the name when that was last seen."""
+        self._is_seen = True
+        """Whether the system told when that was last looked at."""
         self._looked_s = -inf
 
     def take(self) -> None:
         """Take the lock, without waiting; once.
 
         Raises:
-            StorageUnavailable: another process has it, or another lock of this one; the message
-                says which.
+            LockHeld: another process has it, or another lock of this one; the message says which.
+            StorageUnavailable: the system lets nobody take it.
         """
         try:
             self._take()
@@ -408,8 +406,10 @@ class FileLock:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 holder = describe_holder(self._path)
-                raise StorageUnavailable(f"{self._path} is held by {holder}") from None
-            if _is_still(self._fd, self._path):
+                raise LockHeld(f"{self._path} is held by {holder}") from None
+            except OSError as error:
+                raise _failure(self._path, error) from error
+            if self._is_still():
                 break
             self.release()  # the file was removed meanwhile: a lock on it excludes no process
         _write_note(self._fd, self._purpose)
@@ -422,7 +422,8 @@ class FileLock:
         if self._fd is not None:
             # Unlocking first frees the lock even while a child, between fork and its first
             # instruction of ours, still has the open file.
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            with contextlib.suppress(OSError):  # to close it does the same
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
             self._close()
 
     def _close(self) -> None:
@@ -439,17 +440,34 @@ class FileLock:
     def excludes(self) -> bool:
         """Whether it is held, and its file was there a moment ago.
 
-        Another process makes a file anew where it was removed, and takes that lock.
+        Another process makes a file anew where it was removed, and takes that lock.  Where the
+        system does not tell, it may have been.
         """
         now_s = SystemClock.monotonic_s()
         if self._is_named and now_s - self._looked_s >= NAME_LOOK_S:
             within(self._mutex, self._look)
             self._looked_s = now_s
-        return self._is_named and self._fd is not None
+        return self._is_named and self._is_seen and self._fd is not None
+
+    @property
+    def was_removed(self) -> bool:
+        """Whether its file was seen to be gone, or another's."""
+        return not self._is_named
 
     def _look(self) -> None:
         if self._fd is not None:
-            self._is_named = _is_still(self._fd, self._path)
+            try:
+                self._is_named = _is_still(self._fd, self._path)
+                self._is_seen = True
+            except OSError:
+                self._is_seen = False
+
+    def _is_still(self) -> bool:
+        assert self._fd is not None, "it was opened"
+        try:
+            return _is_still(self._fd, self._path)
+        except OSError as error:
+            raise _failure(self._path, error) from error
 
     def forget_in_child(self) -> None:
         """Close a forked child's copy; the parent keeps the lock."""
@@ -460,8 +478,12 @@ class FileLock:
 def _is_still(fd: int, path: str) -> bool:
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116  a pair with fstat
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+
+
+def _failure(path: str, error: Exception) -> StorageUnavailable:
+    return StorageUnavailable(f"cannot lock {path}: {error}; keep the store on a local disk")
 
 
 def _opened(path: str) -> FileIO:

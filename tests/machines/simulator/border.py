@@ -47,9 +47,13 @@ class Way:
         return make(value)
 
     def error(self, error: BaseException) -> BaseException:
-        """Return an error as it is there; one that is nobody's own, as it is."""
+        """Return an error as it is there, or as a more general one; nobody's own as it is."""
         for kind in type(error).__mro__:
-            if (theirs := self._class(kind)) is not None and theirs is not kind:
+            try:
+                theirs = self._class(kind)
+            except LookupError:  # it is newer than that release
+                continue
+            if theirs is not None and theirs is not kind:
                 made: BaseException = theirs.__new__(theirs, *self(error.args))
                 made.__dict__.update(self(vars(error)))
                 return made

@@ -31,6 +31,7 @@ from omidpy.storage.base import (
     Condition,
     Entries,
     GuardedMutation,
+    LockHeld,
     ProcessLock,
     Row,
     RowMutation,
@@ -502,7 +503,7 @@ class SimStore:
         holders = self._shared.holders
         holder = holders.get(name)
         if holder is not None and not holder.is_dead:
-            raise StorageUnavailable(f"the lock {name!r} is held by {holder.name} for {purpose}")
+            raise LockHeld(f"the lock {name!r} is held by {holder.name} for {purpose}")
         holders[name] = self._process
         return _Lock(holders, name, self._process)
 
@@ -536,7 +537,7 @@ class AheadStore(SimStore):
 
 
 class _Lock:
-    excludes = True
+    excludes, was_removed = True, False
     """Nobody removes what it stands for."""
 
     def __init__(self, holders: dict[str, Process], name: str, process: Process) -> None:

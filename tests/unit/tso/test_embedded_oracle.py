@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -742,3 +743,46 @@ def test_an_oracle_for_which_no_second_thread_starts_goes_on(
         assert (oracle._driver._chore_thread is None) == is_refused
         goes_on()
     oracle.close()
+
+
+def test_an_oracle_whose_lock_file_cannot_be_looked_at_goes_on_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of input or output, for a moment, ended it for good, with a broken invariant."""
+    with omidpy.connect(f"sqlite:///{tmp_path}/store.db") as tm:
+        tm.create_table("t", ["cf"])
+        looked, fails = os.stat, [1]
+
+        def stat(path: Any, *rest: Any, **options: Any) -> os.stat_result:
+            if fails[0] and str(path).endswith("-oracle.lock"):
+                fails[0] -= 1
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return looked(path, *rest, **options)
+
+        monkeypatch.setattr(os, "stat", stat)
+
+        def commit() -> bool:
+            with contextlib.suppress(OracleUnavailable), tm.begin() as tx:
+                tx.table("t").put(b"r", {b"cf:q": b"1"})
+                return not fails[0]
+            return False
+
+        wait_for(commit, 10)
+
+
+def test_a_lock_file_that_cannot_be_made_is_no_oracle_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was told so looked for a process to end, and not for space."""
+    url, opened = f"sqlite:///{tmp_path}/store.db", os.open
+
+    def open_(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & os.O_CREAT and str(path).endswith("-oracle.lock"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opened(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", open_)
+    with pytest.raises(StorageUnavailable, match=r"oracle\.lock: No space left.*free space"):
+        omidpy.connect(url)
+    monkeypatch.undo()
+    omidpy.connect(url).close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -11,10 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from omidpy.errors import StorageUnavailable
+from omidpy.storage.base import LockHeld
 from omidpy.storage.sqlite import lock as lock_module
 from omidpy.storage.sqlite.lock import (
     FairLock,
@@ -26,6 +29,7 @@ from omidpy.storage.sqlite.lock import (
     process_state,
 )
 from omidpy.testing.contract import in_threads
+from tests.machines.waiting import wait_for
 
 DEADLINE_S = 30.0
 
@@ -328,6 +332,45 @@ def test_a_removed_lock_file_excludes_nobody_and_is_not_relied_on(path: str) -> 
     with pytest.raises(StorageUnavailable, match="the second"):
         taken(path, "the third")
     second.release()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOMEM])
+def test_a_lock_file_that_cannot_be_looked_at_is_not_taken_for_removed(
+    path: str, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It may have been, so that it is not relied on until the system tells."""
+    looked, other = os.stat, f"{path}2"
+
+    def fail(name: Any, *rest: Any, **options: Any) -> os.stat_result:
+        if name in (path, other):
+            raise OSError(number, os.strerror(number))
+        return looked(name, *rest, **options)
+
+    held = taken(path, "the first")
+    Path(other).touch()
+    monkeypatch.setattr(os, "stat", fail)
+    wait_for(lambda: not held.excludes, 10)
+    assert not held.was_removed
+    with pytest.raises(StorageUnavailable, match=f"cannot lock .*{os.strerror(number)}"):
+        taken(other, "another")
+    monkeypatch.undo()
+    wait_for(lambda: held.excludes, 10)
+    Path(path).unlink()
+    wait_for(lambda: not held.excludes, 10)
+    assert held.was_removed
+    held.release()
+
+
+def test_a_system_that_grants_no_lock_is_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has it, so that to wait for another process would be no help."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(StorageUnavailable, match="local disk") as caught:
+        taken(path, "p")
+    assert not isinstance(caught.value, LockHeld)
 
 
 def test_a_released_lock_leaves_no_descriptor(path: str) -> None:
