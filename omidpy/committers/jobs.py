@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -289,11 +289,15 @@ class Task:
     def put(self, file: str | os.PathLike[str], path: str | None = None) -> None:
         """Write a local file, under its own name or the path below the destination."""
         source = Path(file)
-        try:
-            with source.open("rb") as content, self.open(path or source.name) as target:
-                shutil.copyfileobj(content, target, _COPY_BYTES)
-        except OSError as error:
-            raise CommitterError(f"the file {str(source)!r} cannot be read: {error}") from error
+        with _read(source):
+            content = source.open("rb")
+        with content, self.open(path or source.name) as target:
+            while True:
+                with _read(source):
+                    piece = content.read(_COPY_BYTES)
+                if not piece:
+                    break
+                target.write(piece)
 
     def add(self, output: Any) -> None:
         """Write a table, a record batch, or a local file by its path."""
@@ -343,6 +347,15 @@ class Task:
         except CommitterError as failure:
             why = _named(error)
             _log.warning("a task failed (%s), and so did its abort: %s", why, failure)
+
+
+@contextmanager
+def _read(source: Path) -> Iterator[None]:
+    """Name the local file that cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise CommitterError(f"the file {str(source)!r} cannot be read: {error}") from error
 
 
 def _named(error: BaseException) -> str:

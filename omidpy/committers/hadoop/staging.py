@@ -14,6 +14,8 @@ file at the top does not make `partitioned` remove the whole table.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
@@ -34,15 +36,21 @@ class _StagedFile:
         self._key = key
         self._is_ended = False
         self._is_dead = False
+        self._is_torn = False
+        """Whether a write has failed: a part of it may be there."""
         # Without a buffer: a child that is forked would write what is in its copy, too, as it ends.
-        self._local = tempfile.TemporaryFile(  # noqa: SIM115 - closed with its attempt
-            prefix="omidpy-staging-", buffering=0
-        )
+        with self._staged():
+            self._local = tempfile.TemporaryFile(  # noqa: SIM115 - closed with its attempt
+                prefix="omidpy-staging-", buffering=0
+            )
 
     def write(self, data: bytes, /) -> int:
         rest = memoryview(data)
-        while rest:
-            rest = rest[self._local.write(rest) :]
+        is_whole, self._is_torn = not self._is_torn, True
+        with self._staged():
+            while rest:
+                rest = rest[self._local.write(rest) :]
+        self._is_torn = not is_whole
         return len(data)
 
     def close(self) -> None:
@@ -55,13 +63,14 @@ class _StagedFile:
 
     def send(self) -> None:
         """Upload it: here, and not before, a request is sent."""
-        if not self._is_ended or self._is_dead:
+        if not self._is_ended or self._is_dead or self._is_torn:
             raise CommitterError(
-                f"the file {self._key} was not closed, so that it may lack its end; close every "
-                "file before its task is committed"
+                f"the file {self._key} was not closed, or not written whole, so that it may lack "
+                "its end; close every file before its task is committed"
             )
-        self._local.seek(0)
-        while data := self._local.read(_COPY_BYTES):
+        with self._staged():
+            self._local.seek(0)
+        while data := self._read():
             self._upload.write(data)
         self._local.close()
         self._upload.rows = self.rows
@@ -70,6 +79,26 @@ class _StagedFile:
     def pending(self) -> PendingFile:
         """Return what the driver needs, once it was sent."""
         return self._upload.pending()
+
+    def _read(self) -> bytes:
+        with self._staged():
+            return self._local.read(_COPY_BYTES)
+
+    @contextmanager
+    def _staged(self) -> Iterator[None]:
+        """Say of an error of the local disk what the file is for.
+
+        Raises:
+            CommitterError: in its place.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise CommitterError(
+                f"{self._key} could not be staged in the folder of temporary files: "
+                f"{error.strerror}; make room there, allow more open files (ulimit -n) if too many "
+                "are open, or name another folder by TMPDIR"
+            ) from error
 
 
 class DirectoryCommitter(S3Committer):
