@@ -168,8 +168,19 @@ class Driver:
     # -- in the threads of callers -----------------------------------------------------------------
 
     def start(self) -> None:
-        """Serve from now on."""
-        self._thread.start()
+        """Serve from now on.
+
+        Raises:
+            OracleError: the system lets no more threads start.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OracleError(
+                f"the oracle of {self._url} cannot begin: {error}; allow this user more processes "
+                "(ulimit -u), or this container (pids.max)",
+                retryable=True,
+            ) from error
 
     def ask(self, question: Question) -> Answer:
         """Return the answer.

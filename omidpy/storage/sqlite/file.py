@@ -377,10 +377,10 @@ def make_private(path: Path) -> None:
     It gets its name when it is closed already: were another thread to open it meanwhile, closing
     ours would drop that one's locks.
     """
-    if path.exists():
-        return
     # Whatever is wrong here SQLite says as well, and in more words.
     with suppress(OSError):
+        if path.exists():
+            return
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=unfinished_prefix(str(path)))
         os.close(descriptor)
         try:

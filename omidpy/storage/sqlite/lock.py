@@ -444,7 +444,7 @@ class FileLock:
         system does not tell, it may have been.
         """
         now_s = SystemClock.monotonic_s()
-        if self._is_named and now_s - self._looked_s >= NAME_LOOK_S:
+        if self._is_named and (now_s - self._looked_s >= NAME_LOOK_S or not self._is_seen):
             within(self._mutex, self._look)
             self._looked_s = now_s
         return self._is_named and self._is_seen and self._fd is not None

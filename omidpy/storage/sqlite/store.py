@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from omidpy.base.within import within
-from omidpy.errors import NoSuchFamily, NoSuchTable
+from omidpy.errors import NoSuchFamily, NoSuchTable, StorageUnavailable
 from omidpy.model import (
     CellRecord,
     Column,
@@ -337,8 +337,15 @@ class SqliteStore(SqliteReads):
 
 
 def _readers_write(path: str) -> bool:
-    """Say whether the mode of a file lets nobody read who may not write."""
-    mode = Path(path).stat().st_mode
+    """Say whether the mode of a file lets nobody read who may not write.
+
+    Raises:
+        StorageUnavailable: the system does not tell.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        raise StorageUnavailable(f"{path} cannot be looked at: {error.strerror}") from error
     return not mode & 0o044 & ~(mode << 1)
 
 
