@@ -154,7 +154,7 @@ COMPACTING: Final = USUAL._replace(
 
 COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
     "watermark read behind the pass": Mutant(
-        Parts(range_pass=ReadsTheWatermarkLate), "I8", COMPACTING
+        Parts(range_pass=ReadsTheWatermarkLate), "I8|I10", COMPACTING
     ),
     "claimed unhealed": Mutant(Parts(range_pass=ClaimsUnhealed), "I8", COMPACTING),
     "last row left out": Mutant(Parts(range_pass=LeavesTheLastRowOut), "fsck", COMPACTING),
@@ -215,7 +215,7 @@ COMPACTION_MUTANTS: Final[dict[str, Mutant]] = {
     "healed at another time": Mutant(Parts(range_pass=HealsAnotherTime), "I8", COMPACTING),
     "one claim suffices": Mutant(
         Parts(compaction=ClaimsOfOneSuffice),
-        "I8",
+        "I8|I10",
         COMPACTING._replace(
             calm_share=0.0,
             fault_counts=(0,),
