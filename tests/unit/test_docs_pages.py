@@ -207,7 +207,7 @@ def test_the_guide_lists_what_may_be_asked_of_a_family() -> None:
 
 def test_messages_that_the_guide_to_hbase_explains_are_those_of_the_code() -> None:
     """Somebody who meets one searches the page for its words."""
-    text = (DOCS / "guide" / "hbase.md").read_text("utf-8").partition("## When something")[2]
+    text = (DOCS / "guide" / "hbase-messages.md").read_text("utf-8")
     quoted = re.findall(r"^\| `([^`]+)`", text, flags=re.MULTILINE)
     assert len(quoted) > 10
     # Literals over several lines, put together.
