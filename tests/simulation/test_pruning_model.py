@@ -18,7 +18,7 @@ import pytest
 from tests.machines.pruning.search import search
 from tests.machines.pruning.world import Mutation, Setting, World
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "pruning.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "pruning-checks.md"
 
 REGULAR, ZOMBIE, LOW_LATENCY = Setting.REGULAR, Setting.ZOMBIE, Setting.LOW_LATENCY
 EVERYWHERE: Final = frozenset(Setting)

@@ -18,7 +18,7 @@ class Setting(StrEnum):
 
 
 class Mutation(Flag):
-    """Ways to get the protocol wrong; docs/explanation/pruning.md says what each one breaks."""
+    """Ways to get the protocol wrong; docs/explanation/pruning-checks.md says which breaks what."""
 
     NONE = 0
     # The order of a pass.
