@@ -19,7 +19,6 @@ NEED_A_BUCKET = (
     "tutorial-s3.md",
     "guide/committers.md",
     "guide/publishing.md",
-    "guide/export-snapshot.md",
 )
 """Pages that are run with a real S3 server; one of them starts Spark, too."""
 
