@@ -14,7 +14,9 @@ sent before, decision, cells and shadow cells are one write, and there is no ord
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from math import inf
@@ -126,6 +128,7 @@ class Transaction(Alone):
         self._keys_under_way: set[bytes] = set()
         """Of calls that have not ended, see `UsedKey`."""
         self._is_entered = False
+        self._leaving = threading.Lock()
         self._is_preparing = False
         self._is_cut_short = False
         """Whether a commit is, or was, between its first step and the oracle."""
@@ -396,11 +399,27 @@ class Transaction(Alone):
         """Make `commit` roll back and raise `TransactionAborted`."""
         self.check_open()
         self.forbid_commit("set_rollback_only was called")
+        self.check_open()  # once more: a commit of another thread may have gone past it
 
     def forbid_commit(self, reason: str) -> None:
         """Make `commit` roll back and raise `TransactionAborted` with a reason, the first given."""
         if self._rollback_reason is None:
             self._rollback_reason = reason
+
+    @contextmanager
+    def whole(self, reason: str) -> Iterator[None]:
+        """Let no commit have a part of what a block does, also where an exception leaves it.
+
+        That is so from its first line on: nobody has to do anything when an interrupt comes, or
+        another one behind that.  A savepoint that is undone undoes it, too.
+
+        Args:
+            reason: Says why.
+        """
+        block = object()
+        self._buffer.begin_half(block, reason)
+        yield
+        self._buffer.end_half(block)
 
     def savepoint(self) -> Savepoint:
         """Return a context manager whose block is undone alone if it raises; the exception goes on.
@@ -424,27 +443,31 @@ class Transaction(Alone):
                 or committing sends the same bytes again.
         """
         self.check_open()
+        self._buffer.check_alone()
         self._flush()
 
     def wrote(self) -> None:
         """Note a buffered write: flushes past the limit, open savepoints only where they must."""
+        if self._buffer.is_sending:
+            self._buffer.check_alone()
         if self._buffer.size_bytes > FLUSH_LIMIT_BYTES and self._buffer.can_rewrite():
             self._flush(with_savepoints=self._buffer.savepoint_bytes > FLUSH_LIMIT_BYTES)
 
     def _flush(self, *, with_savepoints: bool = False) -> None:
         self._check_size(with_savepoints=with_savepoints)
-        batch = self._buffer.take(with_savepoints=with_savepoints)
-        if batch:
-            self._snapshot.has_sent_cells = True
-            self._session.on_step("before-flush")
-            if (tracing := self._session.tracing) is None:
-                self._session.store.write(batch)
-            else:
-                tables = sorted(batch)
-                with tracing.span("flush", start_ts=self.start_ts, tables=tables):
+        with self._buffer.sending():
+            batch = self._buffer.take(with_savepoints=with_savepoints)
+            if batch:
+                self._snapshot.has_sent_cells = True
+                self._session.on_step("before-flush")
+                if (tracing := self._session.tracing) is None:
                     self._session.store.write(batch)
-            self._session.on_step("flushed")
-        self._buffer.acknowledge()
+                else:
+                    tables = sorted(batch)
+                    with tracing.span("flush", start_ts=self.start_ts, tables=tables):
+                        self._session.store.write(batch)
+                self._session.on_step("flushed")
+            self._buffer.acknowledge()
 
     def _check_size(self, *, with_savepoints: bool) -> None:
         """Refuse a write set that the oracle would refuse, before more of it is written.
@@ -491,6 +514,7 @@ class Transaction(Alone):
         """
         self.check_writable()
         self._check_no_savepoint()
+        self._buffer.check_alone()
         self._flush()
         if self._parts is None:
             from omidpy.tx.parts.owner import Parts  # noqa: PLC0415 - few share one
@@ -595,6 +619,8 @@ class Transaction(Alone):
                 "writes, raises, or calls set_rollback_only()"
             )
         self._check_no_savepoint()
+        if not self._is_cut_short:  # that is told as an abort
+            self._buffer.check_alone()
         self._commit_since_s = self._session.tally.now_s()
         try:
             if (tracing := self._session.tracing) is None:
@@ -617,18 +643,20 @@ class Transaction(Alone):
             # What others did there may be what forbids the commit: no oracle is asked for one that
             # was told to be rolled back (I9).
             self._check_allowed()
+        # Behind this no write is taken any more; before it is seen that there is none.
+        self._buffer.is_sending = True
         if self._parts is not None or not self._buffer.is_empty:
             self._is_cut_short = True
             self._prepare_or_abort()
         if self._buffer.is_empty:
-            self.status = TransactionStatus.COMMITTED
+            self._leave_alone(TransactionStatus.COMMITTED)
             if self._parts is not None:
                 self._complete({})
             self._callbacks.committed(self, self.start_ts)
             return
         # From here on the outcome is open until the oracle answers: whatever interrupts this
         # thread must not leave a transaction that looks as if it could be rolled back.
-        self.status = TransactionStatus.UNKNOWN
+        self._leave_alone(TransactionStatus.UNKNOWN)
         cell_ids = self._cell_ids()
         if (tracing := self._session.tracing) is None:
             verdict = self._decide(cell_ids)
@@ -638,7 +666,7 @@ class Transaction(Alone):
         if isinstance(verdict, CommitGranted):
             self._committed(verdict.commit_ts)
             return
-        self._roll_back()
+        self._take_back()
         wanted = set(verdict.conflicts)
         raise refusal(
             verdict.reason,
@@ -654,6 +682,38 @@ class Transaction(Alone):
         """End the transaction without committing; its flushed cells are removed."""
         self.check_open()
         self._roll_back()
+
+    def _leave(self, status: TransactionStatus) -> bool:
+        """Leave `running`; False: another thread has, or what a signal calls.
+
+        Whoever does alone goes on to the oracle, or takes the cells back: of two that only looked
+        before, one removed what the other one committed (I8).
+        """
+        with self._leaving:
+            if self.status is not TransactionStatus.RUNNING:
+                return False
+            self.status = status
+            return True
+
+    def _leave_alone(self, status: TransactionStatus) -> None:
+        """Leave `running` by the commit.
+
+        Raises:
+            TransactionAborted: it was rolled back meanwhile, or is to be.
+            TransactionClosed: another thread commits it.
+        """
+        reason = "by another thread or what a signal calls"
+        if self._leave(status):
+            if self._rollback_reason is None:
+                return
+            reason = self._rollback_reason
+            self._take_back()
+        else:
+            self._roll_back()  # what was sent behind that
+        raise TransactionAborted(
+            f"transaction {self.start_ts} was rolled back while its commit was under way: {reason}",
+            retryable=False,
+        )
 
     def _check_allowed(self) -> None:
         """Roll back and raise `TransactionAborted` if something was said that forbids a commit."""
@@ -749,7 +809,7 @@ class Transaction(Alone):
                 has_key=self.has_key,
             )
         except TransactionAborted:
-            self._roll_back()
+            self._take_back()
             raise
 
     def learn(self, outcome: Outcome) -> None:
@@ -757,7 +817,7 @@ class Transaction(Alone):
         if self.is_inherited:
             return  # What follows is the parent's to do.
         if isinstance(outcome, Aborted):
-            self._roll_back()
+            self._take_back()
         elif isinstance(outcome, Committed) and outcome.commit_ts is not None:
             self._commit_since_s = None
             self._committed(outcome.commit_ts)
@@ -781,6 +841,17 @@ class Transaction(Alone):
         )
 
     def _roll_back(self) -> None:
+        """Leave `running` without a commit.
+
+        Raises:
+            TransactionClosed: another thread commits it, or has.
+        """
+        is_first = self._leave(TransactionStatus.ROLLED_BACK)
+        if not is_first and self.status is not TransactionStatus.ROLLED_BACK:
+            self.check_open()
+        self._take_back()
+
+    def _take_back(self) -> None:
         """Take the cells back.  A failure is logged: readers ignore tentative cells anyway."""
         self.status = TransactionStatus.ROLLED_BACK
         self._callbacks.will_not_commit()

@@ -242,7 +242,7 @@ def abort_leaves_cells_visible(patch: pytest.MonkeyPatch) -> None:
             Completion(self.start_ts, self._buffer.shadow_cells(commit_ts))
         )
 
-    patch.setattr(Transaction, "_roll_back", roll_back)
+    patch.setattr(Transaction, "_take_back", roll_back)
 
 
 def torn_shadow_cells(patch: pytest.MonkeyPatch) -> None:

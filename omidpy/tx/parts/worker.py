@@ -102,31 +102,33 @@ class Worker(Alone):
             UsageError: a batch was left half-way, so that nothing may be merged.
         """
         self.check_open()
+        self._buffer.check_alone()
         if self._buffer.flaw is not None:
             raise UsageError(
                 f"this worker of transaction {self.start_ts} wrote half of something, which must "
                 f"not be merged: {self._buffer.flaw}"
             )
-        batch = self._buffer.take()
-        written = self._buffer.written()
-        digest = digest_of(written)
-        part = encode_part(
-            Part(
-                store_id=self._token.store_id,
-                start_ts=self.start_ts,
-                worker_id=self.worker_id,
-                version=self._token.version,
-                task=self._task,
-                digest=digest,
-                cells=sorted(name for name, _ in written),
-                conflict_free=self._buffer.conflict_free_names(),
+        with self._buffer.sending():
+            batch = self._buffer.take()
+            written = self._buffer.written()
+            digest = digest_of(written)
+            part = encode_part(
+                Part(
+                    store_id=self._token.store_id,
+                    start_ts=self.start_ts,
+                    worker_id=self.worker_id,
+                    version=self._token.version,
+                    task=self._task,
+                    digest=digest,
+                    cells=sorted(name for name, _ in written),
+                    conflict_free=self._buffer.conflict_free_names(),
+                )
             )
-        )
-        # A worker that wrote nothing is never heard of.
-        if batch or self._row.has_announced:
-            self._send(batch, digest=digest, part=part_digest(part))
-        self._buffer.acknowledge()
-        self._is_finished = True
+            # A worker that wrote nothing is never heard of.
+            if batch or self._row.has_announced:
+                self._send(batch, digest=digest, part=part_digest(part))
+            self._buffer.acknowledge()
+            self._is_finished = True
         return part
 
     @property
@@ -156,11 +158,13 @@ class Worker(Alone):
 
     def wrote(self) -> None:
         """Note a buffered write: flushes past the limit."""
+        self._buffer.check_alone()
         if self._buffer.size_bytes > FLUSH_LIMIT_BYTES:
-            batch = self._buffer.take()
-            if batch:
-                self._send(batch)
-            self._buffer.acknowledge()
+            with self._buffer.sending():
+                batch = self._buffer.take()
+                if batch:
+                    self._send(batch)
+                self._buffer.acknowledge()
 
     def _send(
         self, batch: WriteBatch, *, digest: str | None = None, part: str | None = None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from omidpy.base.cells import encode_long, shadow_qualifier
@@ -100,6 +101,8 @@ class WriteBuffer:
         self._reserved_checkpoint: int | None = None
         self.is_torn = False
         """Whether a change of it is under way, or was interrupted."""
+        self.is_sending = False
+        """Whether what is buffered is on its way, so that a write beside it may be lost."""
         self._dropped: list[DroppedSavepoint] = []
         """Layers whose sent cells may still be in the store."""
         self._past_put_count = 0
@@ -448,6 +451,35 @@ class WriteBuffer:
             table: [_new(RowMutation, (row, rows[row], ())) for row in sorted(rows)]
             for table, rows in batch.items()
         }
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Say that what is buffered is on its way, from `take` until `acknowledge`."""
+        was, self.is_sending = self.is_sending, True
+        try:
+            yield
+        finally:
+            self.is_sending = was
+
+    def check_alone(self) -> None:
+        """Refuse what comes while something is on its way, and let nothing be committed.
+
+        A write beside it may be sent, or lost: who writes asks once it is buffered, and who sends
+        says so first.
+
+        Raises:
+            UsageError: another thread uses the transaction, or what a signal calls.
+        """
+        if self.is_sending:
+            reason = (
+                "it was used while a flush or its commit was under way, by another thread or what "
+                "a signal calls, and belongs to one at a time"
+            )
+            self.spoil(reason)
+            raise UsageError(
+                f"transaction {self._start_ts} cannot go on like this: {reason}; what was written "
+                "last may be lost"
+            )
 
     def waiting_tables(self) -> set[str]:
         """Return the tables of what is buffered."""
