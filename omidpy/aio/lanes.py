@@ -20,6 +20,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVa
 from omidpy.base.callers.pools import submitted
 from omidpy.base.reach import reached
 from omidpy.errors import OmidError, StorageUnavailable, UsageError
+from omidpy.tx.writes.buffer import WriteBuffer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,19 +80,42 @@ class Lane:
         async with self._turn:
             return await self._threads.run(function, *args, **kwargs)
 
-    async def write(self, function: Callable[[], R], spoil: Callable[[], object]) -> R:
+    async def write(
+        self,
+        function: Callable[[], R],
+        buffer: WriteBuffer,
+        name: str,
+        forget: Callable[[], object] | None = None,
+    ) -> R:
         """Return what a call returns that writes; see `Threads.run`.
 
         Who is cancelled while it is under way is not told what became of it, and may catch that and
-        go on.  So `spoil` is called then, before any other call has its turn: what was written must
-        not be committed.  One that is cancelled before its turn has written nothing.
+        go on: what was written must not be committed.  So that is noted before the call, and taken
+        back when its caller is told: nobody has to do anything when an interrupt comes, or another
+        one behind that.  One that is cancelled before its turn has written nothing.
+
+        Args:
+            function: The call.
+            buffer: Where it writes.
+            name: What it is called.
+            forget: Called where it is cancelled under way, before any other call has its turn, if
+                the caller knows better what must not be committed.
         """
         async with self._turn:
+            call = object()
+            buffer.begin_half(call, cancelled_text(name))
             try:
-                return await self._threads.run(function)
+                result = await self._threads.run(function)
             except STOPPED:
-                spoil()
+                if forget is not None:
+                    forget()
+                    buffer.end_half(call)
                 raise
+            except BaseException:
+                buffer.end_half(call)
+                raise
+            buffer.end_half(call)
+            return result
 
     async def at_once(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that asks no store, in its turn, and here.
@@ -209,7 +233,7 @@ async def outlast(future: asyncio.Future[R]) -> R:
 # -- from a blocking method to its twin ------------------------------------------------------------
 #
 # A twin has `blocking`, the object that it drives, and `lane`, in which that object's calls run.
-# One that writes has `spoil`, after which what it belongs to can only be rolled back.
+# One that writes has `buffer`, in which what it belongs to collects that.
 
 
 def awaited(
@@ -228,18 +252,14 @@ def awaited(
 def written(
     function: Callable[Concatenate[Any, P], R],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return the method that awaits a blocking one that writes; see `Lane.write`.
-
-    The twin has `spoil`, too, which is told why.
-    """
+    """Return the method that awaits a blocking one that writes; see `Lane.write`."""
 
     @functools.wraps(function)
     async def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> R:
         return cast(
             "R",
             await self.lane.write(
-                lambda: function(self.blocking, *args, **kwargs),
-                lambda: self.spoil(cancelled_text(function.__name__)),
+                lambda: function(self.blocking, *args, **kwargs), self.buffer, function.__name__
             ),
         )
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from omidpy.aio.lanes import STOPPED, Lane, Threads, awaited, cancelled_text, iterated, written
+from omidpy.aio.lanes import STOPPED, Lane, Threads, awaited, iterated, written
 from omidpy.base.callers.runners import Runner
 from omidpy.base.reach import reached
 from omidpy.base.remembered import remembered
@@ -24,6 +24,7 @@ from omidpy.model import Timestamp, TransactionStatus
 from omidpy.tx import batch, table, transaction
 from omidpy.tx.parts import worker
 from omidpy.tx.writes import layers, ordinals, savepoint
+from omidpy.tx.writes.buffer import WriteBuffer
 
 _inside: ContextVar[tuple[Savepoint, ...]] = ContextVar("inside", default=())
 """The savepoints in whose blocks the task runs."""
@@ -64,9 +65,10 @@ class Batch:
     delete = written(batch.Batch.delete)
     send = written(batch.Batch.send)
 
-    def spoil(self, reason: str) -> None:
-        """Let what it belongs to end in a rollback alone."""
-        self._owner.spoil(reason)
+    @property
+    def buffer(self) -> WriteBuffer:
+        """What it belongs to collects its writes here."""
+        return self._owner.buffer
 
     async def __aenter__(self) -> Self:
         await self.lane.run(lambda: self.blocking.__enter__())  # noqa: PLW0108 - found in the lane
@@ -86,7 +88,7 @@ class Batch:
         try:
             # Where it was handed over all the same, and its owner believes that it was not, that is
             # noted before any other call has its turn, such as a commit by another task.
-            await self.lane.write(leave, forget)
+            await self.lane.write(leave, self.buffer, "batch", forget)
         except STOPPED:
             await self.lane.finish(forget)
             raise
@@ -139,9 +141,10 @@ class TransactionalTable:
     read_arrow = iterated(table.TransactionalTable.read_arrow, most=1)
     write_arrow = written(table.TransactionalTable.write_arrow)
 
-    def spoil(self, reason: str) -> None:
-        """Let what it belongs to end in a rollback alone."""
-        self._owner.spoil(reason)
+    @property
+    def buffer(self) -> WriteBuffer:
+        """What it belongs to collects its writes here."""
+        return self._owner.buffer
 
     def batch(self, *args: Any, **kwargs: Any) -> Batch:
         """Collect puts and deletes; arguments as in the blocking `batch`."""
@@ -176,7 +179,7 @@ class Queue:
         await self._write("record", lambda: self.blocking.record(tables))
 
     async def _write(self, name: str, call: Callable[[], object]) -> None:
-        await self.lane.write(call, lambda: self._owner.spoil(cancelled_text(name)))
+        await self.lane.write(call, self._owner.buffer, name)
 
 
 class Savepoint:
@@ -281,9 +284,10 @@ class Transaction:
         loop = asyncio.get_running_loop()
         self.blocking.after_commit(lambda _: loop.call_soon_threadsafe(callback, self))
 
-    def spoil(self, reason: str) -> None:
-        """Let it, or the savepoint that is open, end in a rollback alone."""
-        self.blocking._buffer.spoil(reason)  # noqa: SLF001 - of what it is the twin
+    @property
+    def buffer(self) -> WriteBuffer:
+        """What it has written, for its tables and batches."""
+        return self.blocking._buffer  # noqa: SLF001 - of what it is the twin
 
     def leave(self) -> None:
         """Let no `transactional` function join this transaction any more."""
@@ -323,9 +327,10 @@ class Worker:
 
     finish = awaited(worker.Worker.finish)
 
-    def spoil(self, reason: str) -> None:
-        """Let nothing of it be merged."""
-        self.blocking._buffer.spoil(reason)  # noqa: SLF001 - of what it is the twin
+    @property
+    def buffer(self) -> WriteBuffer:
+        """What it has written, for its tables and batches."""
+        return self.blocking._buffer  # noqa: SLF001 - of what it is the twin
 
     def table(
         self, name: str, *, conflict_free: bool = False, phoenix_indexes: str | None = None

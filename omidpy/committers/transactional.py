@@ -108,7 +108,7 @@ class Publisher:
         else:
             _write(Job(made, partition_by=columns), what)
         files = _uploaded(made.store, place, job_id)
-        try:
+        with tx.whole(f"a publication to {folder.url} was cut short"):
             if conflict != "append":
                 tx.table(table).put(manifests.head_row(folder), {manifests.HEAD: job_id.encode()})
                 for row in seen:
@@ -117,9 +117,6 @@ class Publisher:
             for number, cell in enumerate(manifests.portions(owner, files)):
                 row = manifests.portion_row(folder, job_id, number)
                 names.put(row, {manifests.FILES: cell})
-        except BaseException:
-            tx.forbid_commit(f"a publication to {folder.url} was cut short")
-            raise
         if tells and folder.url not in (told := self._told.setdefault(tx, set())):
             told.add(folder.url)
             tx.after_commit(lambda _: self.tell(made.store, folder))

@@ -157,6 +157,7 @@ def test_no_public_call_is_left_out() -> None:
         "Transaction.published",
         "Transaction.queue",
         "Transaction.when_undone",
+        "Transaction.whole",
         "Worker.check_unindexed",
         "Worker.queue",
     }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -95,6 +97,7 @@ async def _with_manager(
                 "session",
                 "snapshot",
                 "when_undone",
+                "whole",
                 "witness",
                 "witnesses",
                 "wrote",
@@ -796,6 +799,94 @@ def test_a_write_that_timed_out_while_it_was_under_way_is_not_committed(name: st
         assert client.raw() == []
 
     asyncio.run(_with_manager(main, client))
+
+
+def interrupt_again(function: str) -> None:
+    """Interrupt a coroutine once more, at its first line behind a cancellation."""
+    is_armed = False
+
+    def at(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal is_armed
+        if frame.f_code.co_qualname != function:
+            return None
+        if event == "exception" and issubclass(arg[0], asyncio.CancelledError):
+            is_armed = True
+        elif event == "line" and is_armed:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return at
+
+    sys.settrace(at)
+
+
+async def interrupted_twice(gate: Gate, awaited: Coroutine[Any, Any, Any]) -> None:
+    """Await what stands at a gate, cancelled and interrupted, and go on."""
+
+    async def limited() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            await awaited
+
+    task = asyncio.create_task(limited())
+    await gate.wait_reached()
+    task.cancel()
+    await asyncio.sleep(0)
+    interrupt_again("Lane.write")
+    try:
+        gate.opened.set()
+        await task
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_second_interrupt_commits_no_write_that_was_cancelled(name: str) -> None:
+    """At the line where it was to be noted that the first one had come."""
+    point, write = WRITES[name]
+    client, gate = gated(point)
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        table = tx.table(TABLE)
+        await interrupted_twice(gate, write(table))
+        await write(table)
+        with pytest.raises(TransactionAborted, match=rf"{name}\(\) was cancelled while"):
+            await tx.commit()
+        assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_nor_a_batch() -> None:
+    """All of it was handed over, and its block raised."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+
+        async def work() -> None:
+            async with tx.table(TABLE).batch() as batch:
+                await batch.put(b"b", {b"cf:q": b"2"})
+                await batch.delete(b"c")
+
+        await interrupted_twice(gate, work())
+        with pytest.raises(TransactionAborted):
+            await tx.commit()
+        assert client.raw() == []
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_write_that_is_refused_forbids_nothing() -> None:
+    """Its caller was told."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        async with tm.begin() as tx:
+            with pytest.raises(UsageError):
+                await tx.table(TABLE).put(b"", {b"cf:q": b"1"})
+            await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        assert client.read(b"a") == {b"cf:q": b"1"}
+
+    run(main)
 
 
 @pytest.mark.parametrize("name", WRITES)

@@ -279,16 +279,13 @@ def write(
     rows = None if is_free else estimated_rows(frame, most_cells=most)
     jobs.check_size(session, table, shape, rows, is_conflict_free=is_free)
     job = Job(place, name, shape, tx.token(), uuid.uuid4().hex, nulls, is_conflict_free=is_free)
-    try:
+    with tx.whole(f"the write of a frame to table {table!r} was cut short"):
         with warnings.catch_warnings():
             # Spark says so whenever pandas is installed, and nothing here uses that.
             warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
             with described(frame.sparkSession, f"omidpy: write a frame to table {table}"):
                 found = frame.mapInArrow(partial(_run, job), "part binary").collect()
         jobs.merge(tx, [bytes(one.part) for one in found])
-    except BaseException:
-        tx.forbid_commit(f"the write of a frame to table {table!r} was cut short")
-        raise
 
 
 def save(

@@ -62,7 +62,7 @@ async def runs_when_nobody_waits(self: Lane, function: Callable[..., Any], /, *a
     return await asyncio.shield(asyncio.ensure_future(_run(self, function, *args)))
 
 
-async def commits_what_timed_out(self: Lane, function: Callable[[], Any], _: object) -> Any:
+async def commits_what_timed_out(self: Lane, function: Callable[[], Any], *_: object) -> Any:
     """Let a write that is cancelled while it is under way be in what commits."""
     return await _run(self, function)
 
