@@ -73,7 +73,30 @@ class Lane:
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Whose tasks it serves; None before the first call."""
+
+    @property
+    def _turn(self) -> asyncio.Lock:
+        """What hands out the turns.
+
+        Raises:
+            UsageError: this is another event loop, which nobody would wake when its turn comes.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and not self._is_abandoned(self._loop):
+                raise UsageError(
+                    "it belongs to another event loop: begin another one in this loop, or hand the "
+                    "call over by asyncio.run_coroutine_threadsafe"
+                )
+            self._loop, self._lock = loop, asyncio.Lock()
+        return self._lock
+
+    def _is_abandoned(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Say whether a loop will never go on, and has left no call under way."""
+        return loop.is_closed() and not self._lock.locked()
 
     async def run(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the call returns; see `Threads.run`."""
@@ -111,7 +134,7 @@ class Lane:
                     forget()
                     buffer.end_half(call)
                 raise
-            except BaseException:
+            except Exception:
                 buffer.end_half(call)
                 raise
             buffer.end_half(call)

@@ -496,6 +496,43 @@ def test_calls_of_one_transaction_run_one_at_a_time_and_in_order() -> None:
     asyncio.run(_with_manager(main, client))
 
 
+def test_a_call_of_another_event_loop_is_refused_and_does_not_hang() -> None:
+    """It waited for its turn, and nobody woke its loop when that came."""
+    client, gate = gated("get.before")
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        tx = await tm.begin()
+        first = asyncio.create_task(tx.table(TABLE).row(b"a"))
+        await gate.wait_reached()
+
+        async def other() -> None:
+            async with asyncio.timeout(PATIENCE_S / 2):
+                with pytest.raises(UsageError, match="another event loop"):
+                    await tx.table(TABLE).row(b"b")
+
+        await asyncio.to_thread(lambda: asyncio.run(other()))
+        gate.opened.set()
+        assert await first == {}
+        await tx.rollback()
+
+    asyncio.run(_with_manager(main, client))
+
+
+def test_a_transaction_goes_on_in_the_next_event_loop() -> None:
+    """One that begins it may be closed before the next one ends it."""
+    client = Client()
+    tm = aio.TransactionManager(client.tm)
+
+    async def begin() -> aio.Transaction:
+        tx = await tm.begin()
+        await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
+        return tx
+
+    asyncio.run(asyncio.run(begin()).commit())
+    assert client.read(b"a") == {b"cf:q": b"1"}
+    asyncio.run(tm.close())
+
+
 def test_transactions_do_not_wait_for_each_other() -> None:
     """One that is held up in the store leaves the others alone."""
     client, gate = gated("get.before")
