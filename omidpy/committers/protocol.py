@@ -83,6 +83,7 @@ class Attempt:
     files: dict[str, DelayedFile] = field(default_factory=dict)
     state: Literal["running", "committed", "aborted"] = "running"
     is_lone: bool = True
+    """Whether it is the first one at its task, and no other may run beside it."""
     keeps_columns: bool = False
     """Whether the job's table needs to know which columns were written."""
     columns: bytes = b""

@@ -184,7 +184,12 @@ class S3Committer(Committer):
 
     def _attempt(self, task: TaskId, make: Callable[[str], DelayedFile], sender: Sender) -> Attempt:
         return Attempt(
-            task, self.job_id, make, keeps_columns=bool(self.table_format), end=sender.end
+            task,
+            self.job_id,
+            make,
+            is_lone=task.attempt == 0,
+            keeps_columns=bool(self.table_format),
+            end=sender.end,
         )
 
     def key(self, path: str) -> str:
@@ -395,4 +400,4 @@ class S3Committer(Committer):
 
 
 def _may_have_lost(messages: Sequence[TaskMessage]) -> bool:
-    return any(one.task.attempt > 0 or not one.is_lone for one in messages)
+    return any(not one.is_lone for one in messages)

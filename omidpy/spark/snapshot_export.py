@@ -44,7 +44,8 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
             assert context is not None, "Spark calls this in a task"
             with connect(sent.accept(), tso=tso) as tm:
                 for one in portions:
-                    yield write_portion(tm, work, one, attempt=context.attemptNumber())
+                    # Which no other attempt has, also where the stage is run again.
+                    yield write_portion(tm, work, one, attempt=context.taskAttemptId())
 
         work.made.sweep = "always"
         count = len(portions)

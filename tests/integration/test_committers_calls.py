@@ -68,15 +68,15 @@ def test_replacing_partitions_lists_nothing_where_none_is_written(
 
 
 @pytest.mark.parametrize(
-    ("number", "is_lone", "listings"), [(0, True, 0), (1, True, 1), (0, False, 1)]
+    ("number", "is_lone", "listings"), [(0, True, 0), (1, None, 1), (0, False, 1), (7, True, 0)]
 )
 def test_uploads_are_looked_for_where_a_task_was_begun_twice(
-    s3: S3Server, bucket: Bucket, number: int, listings: int, *, is_lone: bool
+    s3: S3Server, bucket: Bucket, number: int, listings: int, *, is_lone: bool | None
 ) -> None:
-    """Numbers of attempts tell it, or the process that has seen both."""
+    """Numbers of attempts tell it, or who runs them and numbers all tasks of a session."""
     made = committer_of(s3, bucket)
     message = written(made, "f", number=number)
-    made.commit_job([replace(message, is_lone=is_lone)])
+    made.commit_job([message if is_lone is None else replace(message, is_lone=is_lone)])
     assert made.store.requests["ListMultipartUploads"] == listings
 
 

@@ -267,9 +267,10 @@ def _write(
     context = TaskContext.get()
     assert context is not None, "Spark calls this in a task"
     said = _said(settings, made, context)
-    attempt = made.setup_task(TaskId(context.partitionId(), context.attemptNumber()))
-    if said.speculates:
-        attempt.is_lone = False
+    # Not its `attemptNumber`, which begins anew where a stage is run again while attempts of before
+    # go on: two would have one folder, and the abort of one remove what the other has committed.
+    attempt = made.setup_task(TaskId(context.partitionId(), context.taskAttemptId()))
+    attempt.is_lone = not context.attemptNumber() and not said.speculates
     try:
         writer = PartitionedWriter(
             attempt,

@@ -6,12 +6,15 @@ The writer here stands for Spark's, whose Java notes the same; a real one is ask
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.types import (
     ArrayType,
     DayTimeIntervalType,
@@ -23,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from omidpy.base.telemetry.stages import DESCRIPTION
+from omidpy.committers.protocol import Attempt
 from omidpy.committers.spark.session import GROUP_BYTES
 from omidpy.committers.spark.source import NAME, _BatchWriter, _Message, _settings
 from omidpy.committers.spark.writing import teach
@@ -267,3 +271,70 @@ def test_the_driver_honours_what_its_tasks_have_read(
     one.commit([_Message(message), _Message(message, marks_success=marks_success)])
     assert done == [[message, message]]
     assert made.marks_success is marks_success
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_an_attempt_of_a_stage_that_is_run_again_touches_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """Spark numbers its attempts from 0 once more, while those of before go on, and fail late.
+
+    They had one folder, and what the later one had committed was removed by the earlier one.
+    """
+    ids = iter((7, 9))
+
+    def context() -> Any:
+        return SimpleNamespace(
+            partitionId=lambda: 0,
+            attemptNumber=lambda: 0,
+            taskAttemptId=lambda: next(ids),
+            getLocalProperty=lambda _: None,
+        )
+
+    monkeypatch.setattr(TaskContext, "get", context)
+    given = {"path": str(tmp_path / "out"), "committer": "file", "algorithm_version": version}
+    settings = _settings(given, SCHEMA, overwrite=False)
+    made = settings.committer()
+    made.setup_job()
+    writer = _BatchWriter(settings, made)
+    some = pa.record_batch({"id": [1, 2], "year": [3, 4]})
+    messages: list[Any] = []
+
+    def late() -> Iterator[pa.RecordBatch]:
+        yield some
+        messages.append(writer.write(iter([some])))
+        raise OSError("its shuffle files are gone")
+
+    with pytest.raises(OSError, match="shuffle"):
+        writer.write(late())
+    writer.commit(messages)
+    found = pq.read_table(tmp_path / "out")
+    assert found.to_pylist() == some.to_pylist()
+
+
+def test_whether_an_attempt_is_alone_is_what_spark_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not the number by which it is told from others."""
+    told = SimpleNamespace(
+        partitionId=lambda: 0,
+        attemptNumber=lambda: 1,
+        taskAttemptId=lambda: 7,
+        getLocalProperty=lambda _: None,
+    )
+    monkeypatch.setattr(TaskContext, "get", lambda: told)
+    settings = _settings({"path": str(tmp_path), "committer": "file"}, SCHEMA, overwrite=False)
+    made = settings.committer()
+    seen: list[Attempt] = []
+    commit_task = made.commit_task
+
+    def commit(one: Attempt) -> TaskMessage:
+        seen.append(one)
+        return commit_task(one)
+
+    monkeypatch.setattr(made, "commit_task", commit)
+    for number in (1, 0):
+        told.attemptNumber = lambda number=number: number
+        told.taskAttemptId = lambda number=number: 7 + number
+        _BatchWriter(settings, made).write(iter(()))
+    assert [(one.id, one.is_lone) for one in seen] == [(TaskId(0, 8), False), (TaskId(0, 7), True)]

@@ -159,7 +159,7 @@ def test_tasks_that_export_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(snapshot_export, "connect", connect)
     monkeypatch.setattr(snapshot_export, "write_portion", lambda *_, **__: "written")
-    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(attemptNumber=int))
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(taskAttemptId=int))
     work: Any = SimpleNamespace(
         portions=(1, 2), made=SimpleNamespace(sweep="", folder=SimpleNamespace(url="s3://b/f"))
     )
