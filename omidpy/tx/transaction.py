@@ -30,6 +30,7 @@ from omidpy.base.callers.runners import Runner
 from omidpy.base.cells import table_id, transaction_id
 from omidpy.base.reach import reached
 from omidpy.base.tables import KEYS_TABLE, OWN_TABLE_PREFIX
+from omidpy.base.within import within
 from omidpy.commit.decision import decide
 from omidpy.commit.post_commit import Completion, WriteBatch
 from omidpy.commit.refusals import refusal
@@ -448,26 +449,29 @@ class Transaction(Alone):
 
     def wrote(self) -> None:
         """Note a buffered write: flushes past the limit, open savepoints only where they must."""
-        if self._buffer.is_sending:
-            self._buffer.check_alone()
+        buffer = self._buffer
+        if buffer.is_closed or buffer.sending.locked():
+            buffer.check_alone()
         if self._buffer.size_bytes > FLUSH_LIMIT_BYTES and self._buffer.can_rewrite():
             self._flush(with_savepoints=self._buffer.savepoint_bytes > FLUSH_LIMIT_BYTES)
 
     def _flush(self, *, with_savepoints: bool = False) -> None:
         self._check_size(with_savepoints=with_savepoints)
-        with self._buffer.sending():
-            batch = self._buffer.take(with_savepoints=with_savepoints)
-            if batch:
-                self._snapshot.has_sent_cells = True
-                self._session.on_step("before-flush")
-                if (tracing := self._session.tracing) is None:
+        within(self._buffer.sending, self._send, with_savepoints=with_savepoints)
+
+    def _send(self, *, with_savepoints: bool) -> None:
+        batch = self._buffer.take(with_savepoints=with_savepoints)
+        if batch:
+            self._snapshot.has_sent_cells = True
+            self._session.on_step("before-flush")
+            if (tracing := self._session.tracing) is None:
+                self._session.store.write(batch)
+            else:
+                tables = sorted(batch)
+                with tracing.span("flush", start_ts=self.start_ts, tables=tables):
                     self._session.store.write(batch)
-                else:
-                    tables = sorted(batch)
-                    with tracing.span("flush", start_ts=self.start_ts, tables=tables):
-                        self._session.store.write(batch)
-                self._session.on_step("flushed")
-            self._buffer.acknowledge()
+            self._session.on_step("flushed")
+        self._buffer.acknowledge()
 
     def _check_size(self, *, with_savepoints: bool) -> None:
         """Refuse a write set that the oracle would refuse, before more of it is written.
@@ -643,10 +647,10 @@ class Transaction(Alone):
             # What others did there may be what forbids the commit: no oracle is asked for one that
             # was told to be rolled back (I9).
             self._check_allowed()
+        self._is_cut_short = True
         # Behind this no write is taken any more; before it is seen that there is none.
-        self._buffer.is_sending = True
+        self._buffer.is_closed = True
         if self._parts is not None or not self._buffer.is_empty:
-            self._is_cut_short = True
             self._prepare_or_abort()
         if self._buffer.is_empty:
             self._leave_alone(TransactionStatus.COMMITTED)
@@ -689,11 +693,11 @@ class Transaction(Alone):
         Whoever does alone goes on to the oracle, or takes the cells back: of two that only looked
         before, one removed what the other one committed (I8).
         """
-        with self._leaving:
-            if self.status is not TransactionStatus.RUNNING:
-                return False
-            self.status = status
-            return True
+        running = TransactionStatus.RUNNING
+        # One line, as in `within`; and without a call, behind which a signal's handler would wait
+        # for the lock that its own thread holds.
+        with self._leaving: self.status = status if (is_first := self.status is running) else self.status  # fmt: skip  # noqa: E501, E701 - see above
+        return is_first
 
     def _leave_alone(self, status: TransactionStatus) -> None:
         """Leave `running` by the commit.

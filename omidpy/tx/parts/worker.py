@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 
 from omidpy.base.callers.alone import Alone
+from omidpy.base.within import within
 from omidpy.commit.post_commit import WriteBatch
 from omidpy.errors import TransactionClosed, UsageError
 from omidpy.facts.registration import Flush, WorkerRow, stretches_of
@@ -108,27 +109,29 @@ class Worker(Alone):
                 f"this worker of transaction {self.start_ts} wrote half of something, which must "
                 f"not be merged: {self._buffer.flaw}"
             )
-        with self._buffer.sending():
-            batch = self._buffer.take()
-            written = self._buffer.written()
-            digest = digest_of(written)
-            part = encode_part(
-                Part(
-                    store_id=self._token.store_id,
-                    start_ts=self.start_ts,
-                    worker_id=self.worker_id,
-                    version=self._token.version,
-                    task=self._task,
-                    digest=digest,
-                    cells=sorted(name for name, _ in written),
-                    conflict_free=self._buffer.conflict_free_names(),
-                )
+        return within(self._buffer.sending, self._finish)
+
+    def _finish(self) -> bytes:
+        batch = self._buffer.take()
+        written = self._buffer.written()
+        digest = digest_of(written)
+        part = encode_part(
+            Part(
+                store_id=self._token.store_id,
+                start_ts=self.start_ts,
+                worker_id=self.worker_id,
+                version=self._token.version,
+                task=self._task,
+                digest=digest,
+                cells=sorted(name for name, _ in written),
+                conflict_free=self._buffer.conflict_free_names(),
             )
-            # A worker that wrote nothing is never heard of.
-            if batch or self._row.has_announced:
-                self._send(batch, digest=digest, part=part_digest(part))
-            self._buffer.acknowledge()
-            self._is_finished = True
+        )
+        # A worker that wrote nothing is never heard of.
+        if batch or self._row.has_announced:
+            self._send(batch, digest=digest, part=part_digest(part))
+        self._buffer.acknowledge()
+        self._is_finished = True
         return part
 
     @property
@@ -160,11 +163,13 @@ class Worker(Alone):
         """Note a buffered write: flushes past the limit."""
         self._buffer.check_alone()
         if self._buffer.size_bytes > FLUSH_LIMIT_BYTES:
-            with self._buffer.sending():
-                batch = self._buffer.take()
-                if batch:
-                    self._send(batch)
-                self._buffer.acknowledge()
+            within(self._buffer.sending, self._flush)
+
+    def _flush(self) -> None:
+        batch = self._buffer.take()
+        if batch:
+            self._send(batch)
+        self._buffer.acknowledge()
 
     def _send(
         self, batch: WriteBatch, *, digest: str | None = None, part: str | None = None

@@ -17,8 +17,8 @@ an undone layer had already sent is named, so that exactly those versions can be
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from omidpy.base.cells import encode_long, shadow_qualifier
@@ -101,8 +101,10 @@ class WriteBuffer:
         self._reserved_checkpoint: int | None = None
         self.is_torn = False
         """Whether a change of it is under way, or was interrupted."""
-        self.is_sending = False
-        """Whether what is buffered is on its way, so that a write beside it may be lost."""
+        self.sending = threading.Lock()
+        """Held from `take` until `acknowledge`: a write beside that may be lost."""
+        self.is_closed = False
+        """Whether the last of it is on its way."""
         self._dropped: list[DroppedSavepoint] = []
         """Layers whose sent cells may still be in the store."""
         self._past_put_count = 0
@@ -452,15 +454,6 @@ class WriteBuffer:
             for table, rows in batch.items()
         }
 
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        """Say that what is buffered is on its way, from `take` until `acknowledge`."""
-        was, self.is_sending = self.is_sending, True
-        try:
-            yield
-        finally:
-            self.is_sending = was
-
     def check_alone(self) -> None:
         """Refuse what comes while something is on its way, and let nothing be committed.
 
@@ -470,7 +463,7 @@ class WriteBuffer:
         Raises:
             UsageError: another thread uses the transaction, or what a signal calls.
         """
-        if self.is_sending:
+        if self.is_closed or self.sending.locked():
             reason = (
                 "it was used while a flush or its commit was under way, by another thread or what "
                 "a signal calls, and belongs to one at a time"

@@ -116,7 +116,7 @@ def test_once_the_oracle_is_asked_nobody_rolls_it_back(monkeypatch: pytest.Monke
 
     def decided(ids: Any) -> Any:
         found.extend((told(tx.rollback), told(tx.commit), told(tx.set_rollback_only)))
-        tx._buffer.is_sending = False
+        tx._buffer.is_closed = False
         found.append(told(tx._roll_back))
         return decide(ids)
 
