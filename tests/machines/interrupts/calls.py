@@ -437,8 +437,11 @@ def rollback_of_workers(one: Round) -> Callable[[], object]:
     """Roll back a transaction that a worker has written in."""
     tx = _written(one)
     worker = one.tm.resume(tx.token())
-    worker.table(TABLE).put(one.prefix + b"of a worker", {b"f:a": b"-"})
+    cells: Cells = {one.prefix + b"of a worker": {b"f:a": b"-"}}
+    for row, columns in cells.items():
+        worker.table(TABLE).put(row, columns)
     tx.merge(worker.finish())
+    one.writes.append(cells)
     return tx.rollback
 
 
