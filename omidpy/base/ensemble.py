@@ -2,6 +2,9 @@
 
 Addresses are text; what comes out of one is what kazoo's client takes.  The steps of SASL are those
 of pure-sasl, which kazoo asks for them.
+
+Clients are made here too, with what kazoo does not tell: how long a session may be silent, which
+the ensemble decides.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
 
 CLIENT_OPTIONS: Final = (
     *("tls", "ca", "cert", "key", "verify"),
@@ -69,6 +75,30 @@ class NotLetIn(Exception):
             "it does not believe who we say we are, or nothing proves it; see the password's file, "
             "or `klist`"
         )
+
+
+def new_client(hosts: str, client_options: Mapping[str, Any], *, timeout_s: float) -> KazooClient:
+    """Return a client of kazoo's, not started, that notes how long its session may be silent.
+
+    Raises:
+        Exception: kazoo's.
+    """
+    from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
+
+    client = KazooClient(hosts=hosts, timeout=timeout_s, **client_options)
+    client.session_limit_s = timeout_s
+    connection = client._connection  # noqa: SLF001 - told nowhere else
+    invoke = connection._invoke  # noqa: SLF001 - see above
+
+    def noting(*asked: Any, **more: Any) -> Any:
+        answer = invoke(*asked, **more)
+        if isinstance(answer, tuple):  # to the request that begins a session, and to no other
+            client.session_limit_s = answer[0].time_out / 1000
+        return answer
+
+    # There kazoo has the answer last; it is noted before any listener hears of the session.
+    connection._invoke = noting  # noqa: SLF001 - see above
+    return client
 
 
 def start(client: Any, client_options: Mapping[str, Any], *, timeout_s: float) -> None:

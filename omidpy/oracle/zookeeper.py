@@ -27,6 +27,7 @@ from omidpy.base.ensemble import (
     CLIENT_OPTIONS,
     NotLetIn,
     client_options,
+    new_client,
     refusal,
     require_sasl,
     start,
@@ -293,7 +294,6 @@ def start_client(
         StorageUnavailable: nobody answers within the timeout.
     """
     require_kazoo()
-    from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
     from kazoo.exceptions import (  # noqa: PLC0415 - an extra
         AuthFailedError,
         KazooException,
@@ -303,9 +303,7 @@ def start_client(
     where = f"ZooKeeper at {address.hosts}"
     require_sasl(address.client_options, where=where)
     try:
-        client = KazooClient(
-            hosts=address.hosts, timeout=address.timeout_s, **address.client_options
-        )
+        client = new_client(address.hosts, address.client_options, timeout_s=address.timeout_s)
     except (SASLException, ImportError) as error:
         raise ConfigError(_not_let_in(where, error)) from error
     failures = (KazooException, client.handler.timeout_exception, OSError)

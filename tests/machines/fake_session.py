@@ -65,6 +65,11 @@ class FakeSession:
         return self.address.timeout_s
 
     @property
+    def limit_s(self) -> float:
+        """How long the ensemble waits before it ends the session."""
+        return self.timeout_s
+
+    @property
     def session_id(self) -> int | None:
         """See `ZooKeeperSession`."""
         return self.real_id if self.is_known else None

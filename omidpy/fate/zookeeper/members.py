@@ -58,7 +58,7 @@ class EphemeralMember:
         """Say whether no other member can have taken it for dead yet; see `Member`."""
         if self._is_dead or self._session.session_id != self._session_id:
             return False
-        return self._clock.monotonic_s() - self._seen_s < TRUST * self._session.timeout_s
+        return self._clock.monotonic_s() - self._seen_s < TRUST * self._session.limit_s
 
     def retire(self) -> None:
         """Delete the member's znode, so that no judge waits for its session to end."""

@@ -84,14 +84,23 @@ class ZooKeeperSession:
 
     @property
     def timeout_s(self) -> float:
-        """How long the ensemble waits for a sign of life before it ends the session."""
+        """How long an answer is waited for, and what was asked for as the session's timeout."""
         return self.address.timeout_s
+
+    @property
+    def limit_s(self) -> float:
+        """How long the ensemble waits for a sign of life before it ends the session.
+
+        It decides: what was asked for it cuts to its `maxSessionTimeout`.
+        """
+        limit_s: float = self._client.session_limit_s
+        return min(limit_s, self.timeout_s)
 
     @property
     def session_id(self) -> int | None:
         """The session that goes on; None while it is not known whether it does."""
-        client = self._client
-        return client.client_id[0] if client.connected and client.client_id else None
+        known = self._client.client_id  # looked at once: another thread sees the connection break
+        return None if known is None else known[0]
 
     # -- reads ---------------------------------------------------------------------------------
 

@@ -17,7 +17,8 @@ another version there, however often the key was made anew.
 
 An operation that ends moves in that transaction.
 
-A worker's lease is the session's timeout: `timeout_s` of the store, and not `lease_s`.
+A worker's lease is the session's timeout: `timeout_s` of the store, or what the ensemble made of
+it, and not `lease_s`.
 
 Lacks a bound but ZooKeeper's own: a request of more than 1 MiB (`jute.maxbuffer`) is refused.
 """

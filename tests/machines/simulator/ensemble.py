@@ -172,6 +172,11 @@ class SimZooKeeper:
         return self.address.timeout_s
 
     @property
+    def limit_s(self) -> float:
+        """How long the ensemble waits before it ends the session."""
+        return self.timeout_s
+
+    @property
     def session_id(self) -> int | None:
         """The session that it believes in."""
         return None if self._session is None else self._session.number
