@@ -12,9 +12,9 @@ import contextlib
 import random
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from omidpy.base.ensemble import NotLetIn, refusal, require_sasl, start
+from omidpy.base.ensemble import NotLetIn, new_client, refusal, require_sasl, start
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
 from omidpy.storage.hbase.addresses.spelling import place_text
@@ -30,6 +30,7 @@ from omidpy.wire.protobuf import fields
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+    from kazoo.interfaces import IAsyncResult
 
 T = TypeVar("T")
 
@@ -115,10 +116,12 @@ class ZooKeeperRegistry:
         """Return the fields of the message in a znode."""
         path = f"{self._address.znode}/{name}"
         with self._session() as client:
-            data = _read(client, path)
+            data = self._read(client, path)
             if data is None:
                 raise self._absent(client, name, missing)
-            told = data if name == _ID_NODE else _read(client, f"{self._address.znode}/{_ID_NODE}")
+            told: bytes | None = data
+            if name != _ID_NODE:
+                told = self._read(client, f"{self._address.znode}/{_ID_NODE}")
         try:
             if told is not None:
                 # The servers of an address may be those of two ensembles.
@@ -132,21 +135,40 @@ class ZooKeeperRegistry:
 
     def _absent(self, client: KazooClient, name: str, missing: str) -> Exception:
         """Say why a znode is not there: HBase is down, or it keeps its own elsewhere."""
-        if client.exists(self._address.znode) is not None:
+        if self._answer(client.exists_async(self._address.znode)) is not None:
             return StorageUnavailable(
                 f"{missing}: {self._where(name)} is not there; start HBase, or wait until it has "
                 "started",
                 retryable=True,
             )
-        roots = ", ".join(sorted("/" + one for one in client.get_children("/"))) or "nothing"
+        names = self._answer(client.get_children_async("/"))
+        roots = ", ".join(sorted("/" + one for one in names)) or "nothing"
         return ConfigError(
             f"{self._address.url}: ZooKeeper has no znode {self._address.znode}; it has {roots}; "
             "correct the address (zookeeper.znode.parent of HBase)"
         )
 
+    def _read(self, client: KazooClient, path: str) -> bytes | None:
+        """Return what a znode holds now, not what a server that lags behind has; None if absent."""
+        from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
+
+        try:
+            self._answer(client.sync_async(path))
+            found: bytes = self._answer(client.get_async(path))[0]
+        except NoNodeError:
+            return None
+        return found
+
+    def _answer(self, asked: IAsyncResult) -> Any:
+        """Wait for an answer, which kazoo does for ever while no server is there."""
+        return asked.get(timeout=self._patience_s)
+
+    @property
+    def _patience_s(self) -> float:
+        return max(self._address.connect_timeout_s, 1.0)
+
     @contextlib.contextmanager
     def _session(self) -> Iterator[KazooClient]:
-        from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
         from kazoo.exceptions import (  # noqa: PLC0415 - an extra
             AuthFailedError,
             KazooException,
@@ -156,15 +178,14 @@ class ZooKeeperRegistry:
         )
 
         address = self._address
-        timeout_s = max(address.connect_timeout_s, 1.0)
         hosts = ",".join(map(place_text, address.places))
         try:
-            client = KazooClient(hosts=hosts, timeout=timeout_s, **address.zookeeper)
+            client = new_client(hosts, address.zookeeper, timeout_s=self._patience_s)
         except (SASLException, ImportError) as error:
             raise _not_let_in(address, error) from error
         failures = (KazooException, client.handler.timeout_exception, OSError)
         try:
-            start(client, address.zookeeper, timeout_s=timeout_s)
+            start(client, address.zookeeper, timeout_s=self._patience_s)
             yield client
         except NoAuthError as error:
             raise ConfigError(
@@ -193,19 +214,6 @@ def _id_in(message: Iterable[tuple[int, bytes]]) -> str:
     """Return the id of an HBase that a message has; empty if there is none."""
     found = next((value for key, value in message if key == _BYTES_1), b"")
     return found.decode(errors="replace")
-
-
-def _read(client: KazooClient, path: str) -> bytes | None:
-    """Return what a znode holds now, and not what a server that lags behind has; None if absent."""
-    from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
-
-    try:
-        client.sync(path)
-        data, _ = client.get(path)
-    except NoNodeError:
-        return None
-    found: bytes = data
-    return found
 
 
 def _znode_fields(data: bytes) -> list[tuple[int, bytes]]:

@@ -119,7 +119,7 @@ def test_a_zookeeper_that_lets_nobody_read_is_told(monkeypatch: pytest.MonkeyPat
         raise NoAuthError
 
     monkeypatch.setattr(KazooClient, "start", lambda client, timeout: None)
-    monkeypatch.setattr(KazooClient, "sync", refuse)
+    monkeypatch.setattr(KazooClient, "sync_async", refuse)
     store = NativeStore("hbase://127.0.0.1:1/hbase")
     with pytest.raises(ConfigError, match=r"strangers read below /hbase; .*hbase\+rpc://HOST"):
         store.tables()
@@ -178,13 +178,18 @@ def test_neither_in_zookeeper_is_told_by_its_znode(
     from kazoo.client import KazooClient
     from kazoo.exceptions import NoNodeError
 
+    def told(client: KazooClient, found: object) -> object:
+        answer = client.handler.async_result()
+        answer.set(found)
+        return answer
+
     def get(client: object, path: str) -> None:
         raise NoNodeError
 
     monkeypatch.setattr(KazooClient, "start", lambda client, timeout: None)
-    monkeypatch.setattr(KazooClient, "sync", lambda client, path: None)
-    monkeypatch.setattr(KazooClient, "get", get)
-    monkeypatch.setattr(KazooClient, "exists", lambda client, path: object())
+    monkeypatch.setattr(KazooClient, "sync_async", told)
+    monkeypatch.setattr(KazooClient, "get_async", get)
+    monkeypatch.setattr(KazooClient, "exists_async", told)
     store = NativeStore("hbase://127.0.0.1:1/hbase?retry_s=0")
     with pytest.raises(StorageUnavailable, match=f"^[^\n]*{message}[^\n]*; start HBase"):
         asked(store)

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from omidpy.errors import ConfigError
+from omidpy.base.ensemble import start
+from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.storage.hbase.direct.store import NativeStore
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.admin import Admin
+from omidpy.storage.hbase.native.calling import registry as registry_module
 from omidpy.storage.hbase.native.calling.calls import Calls
+from omidpy.storage.hbase.native.calling.registry import ZooKeeperRegistry
 from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, until
 from omidpy.storage.hbase.native.values import Scan, Selection
 from tests.machines.fake_hbase import Call, FakeHBase, Reply
 from tests.machines.hbase_messages import message
+from tests.machines.speaking_zookeeper import SpeakingZooKeeper
 from tests.machines.waiting import wait_for
 
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+    from kazoo.interfaces import IAsyncResult
+
+DEADLINE_S: Final = 20.0
 NO_ROWS = message("ScanResponse", more_results_in_region=False).SerializeToString()
 
 
@@ -145,18 +156,54 @@ def test_zookeeper_servers_of_two_ensembles_are_told(monkeypatch: pytest.MonkeyP
     ids = [b"red", b"blue"]
     name = message("ServerName", host_name="127.0.0.1", port=1, start_code=1).SerializeToString()
 
-    def get(client: object, path: str) -> tuple[bytes, None]:
+    def get(client: KazooClient, path: str) -> IAsyncResult:
         if path not in ("/hbase/master", "/hbase/hbaseid"):
             raise NoNodeError
         told = ids.pop(0) if path == "/hbase/hbaseid" else name
-        return b"\xff\0\0\0\0PBUF\x0a" + bytes((len(told),)) + told, None
+        return answered(client, (b"\xff\0\0\0\0PBUF\x0a" + bytes((len(told),)) + told, None))
+
+    def answered(client: KazooClient, found: object) -> IAsyncResult:
+        answer = client.handler.async_result()
+        answer.set(found)
+        return answer
 
     monkeypatch.setattr(KazooClient, "start", lambda client, timeout: None)
-    monkeypatch.setattr(KazooClient, "sync", lambda client, path: None)
-    monkeypatch.setattr(KazooClient, "get", get)
+    monkeypatch.setattr(KazooClient, "sync_async", answered)
+    monkeypatch.setattr(KazooClient, "get_async", get)
     store = NativeStore("hbase://127.0.0.1:1/hbase?retry_s=0")
     registry = store._client.calls.registry
     assert registry.master().port == 1
     with pytest.raises(ConfigError, match="red before, and tells now of blue"):
         registry.master()
     store.close()
+
+
+def test_a_zookeeper_that_goes_in_between_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its client keeps what is asked until a server is there again, however long that takes."""
+    pytest.importorskip("kazoo")
+    with SpeakingZooKeeper() as server:
+        registry = ZooKeeperRegistry(
+            parse_native(f"hbase://{server.hosts}/hbase?connect_timeout_s=1")
+        )
+
+        def start_and_lose(client: KazooClient, *asked: Any, **more: Any) -> None:
+            start(client, *asked, **more)
+            server.stop()
+            wait_for(lambda: not client.connected, DEADLINE_S)
+
+        monkeypatch.setattr(registry_module, "start", start_and_lose)
+        told: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                registry.master()
+            except StorageUnavailable as error:
+                told.append(error)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(DEADLINE_S)
+        assert told
+        assert "does not answer: at 127.0.0.1" in str(told[0])
