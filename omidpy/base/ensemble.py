@@ -101,6 +101,15 @@ def new_client(hosts: str, client_options: Mapping[str, Any], *, timeout_s: floa
     return client
 
 
+def is_over(client: KazooClient) -> bool:
+    """Say whether a client that was started and not stopped connects no more.
+
+    kazoo begins a session anew when the last one has expired, and gives up for good when it was not
+    let in once, if only because a server went while it said who it is.
+    """
+    return client.client_state in ("AUTH_FAILED", "CLOSED")
+
+
 def start(client: Any, client_options: Mapping[str, Any], *, timeout_s: float) -> None:
     """Start a client of kazoo's; with SASL, make sure that it is let in.
 

@@ -17,6 +17,7 @@ Source: Omid; the znodes are in docs/reference/cells.md.  Its clients keep a ses
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -27,12 +28,14 @@ from omidpy.base.ensemble import (
     CLIENT_OPTIONS,
     NotLetIn,
     client_options,
+    is_over,
     new_client,
     refusal,
     require_sasl,
     start,
 )
 from omidpy.base.installation import install_hint
+from omidpy.base.within import within
 from omidpy.base.words.durations import duration_ms
 from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
 from omidpy.model import Timestamp
@@ -306,7 +309,8 @@ def start_client(
         client = new_client(address.hosts, address.client_options, timeout_s=address.timeout_s)
     except (SASLException, ImportError) as error:
         raise ConfigError(_not_let_in(where, error)) from error
-    failures = (KazooException, client.handler.timeout_exception, OSError)
+    # What an answer that nobody asked for leads to is a RuntimeError of kazoo's.
+    failures = (KazooException, client.handler.timeout_exception, OSError, RuntimeError)
     try:
         start(client, address.client_options, timeout_s=address.timeout_s)
     except BaseException as error:
@@ -321,6 +325,22 @@ def start_client(
             ) from error
         raise
     return client, failures
+
+
+def begun_anew(
+    address: ZooKeeperAddress, old: KazooClient
+) -> tuple[KazooClient, tuple[type[Exception], ...]]:
+    """Return what takes the place of a client that has given up; see `start_client`.
+
+    Raises:
+        StorageUnavailable: not yet; it was let in once, so that it may be again.
+    """
+    old.stop()
+    old.close()
+    try:
+        return start_client(address)
+    except ConfigError as error:
+        raise StorageUnavailable(str(error)) from error
 
 
 def _not_let_in(where: str, error: Exception) -> str:
@@ -340,9 +360,12 @@ class KazooZooKeeper:
             ConfigError: kazoo is not installed, or TLS or SASL is not set up as asked.
             StorageUnavailable: nobody answers within the timeout.
         """
+        self._address = address
         self._timeout_s = address.timeout_s
         self._is_pipelined = address.is_pipelined
         self._where = f"ZooKeeper at {address.hosts}"
+        self._mutex = threading.Lock()
+        self._is_closed = False
         self._client, self._failures = start_client(address)
 
     def read(self, path: str) -> Znode | None:
@@ -353,16 +376,17 @@ class KazooZooKeeper:
         """Send a sync and a read, in one go where we may; see `ZooKeeper.read_later`."""
         from kazoo.exceptions import NoNodeError  # noqa: PLC0415 - an extra
 
+        client = self._current()
         with self._translated():
-            synced = self._client.sync_async(path)
+            synced = client.sync_async(path)
             # Answered in the order in which they were sent, so one round trip for both.
-            early = self._client.get_async(path) if self._is_pipelined else None
+            early = client.get_async(path) if self._is_pipelined else None
 
         def finish() -> Znode | None:
             with self._translated():
                 try:
                     synced.get(timeout=self._timeout_s)
-                    found = early or self._client.get_async(path)
+                    found = early or client.get_async(path)
                     data, stat = found.get(timeout=self._timeout_s)
                 except NoNodeError:
                     return None
@@ -374,16 +398,18 @@ class KazooZooKeeper:
         """Create an empty znode; see `ZooKeeper.create`."""
         from kazoo.exceptions import NodeExistsError  # noqa: PLC0415 - an extra
 
+        client = self._current()
         with self._translated(), contextlib.suppress(NodeExistsError):
-            self._client.create_async(path, b"", makepath=True).get(timeout=self._timeout_s)
+            client.create_async(path, b"", makepath=True).get(timeout=self._timeout_s)
 
     def replace(self, path: str, data: bytes, *, version: int) -> int | None:
         """Write a znode that has not changed; see `ZooKeeper.replace`."""
         from kazoo.exceptions import BadVersionError, NoNodeError  # noqa: PLC0415 - an extra
 
+        client = self._current()
         with self._translated():
             try:
-                stat = self._client.set_async(path, data, version).get(timeout=self._timeout_s)
+                stat = client.set_async(path, data, version).get(timeout=self._timeout_s)
             except (BadVersionError, NoNodeError):
                 return None
             new_version: int = stat.version
@@ -391,8 +417,22 @@ class KazooZooKeeper:
 
     def close(self) -> None:
         """End the session; see `ZooKeeper.close`."""
+        self._is_closed = True
+        within(self._mutex, self._close)
+
+    def _close(self) -> None:
         self._client.stop()
         self._client.close()
+
+    def _current(self) -> KazooClient:
+        """Return the client, or another if it has given up: who stands by would do so for ever."""
+        if is_over(self._client):
+            within(self._mutex, self._begin_anew)
+        return self._client
+
+    def _begin_anew(self) -> None:
+        if is_over(self._client) and not self._is_closed:
+            self._client, self._failures = begun_anew(self._address, self._client)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """Znodes for operations: reads behind a sync, transactions that check versions, signs of life.
 
 One session for each process: after a fork the child opens its own, and leaves its parent's alone.
+Where kazoo has given up the next call opens another, too.
 What a request without an answer has done is not known, and it may still be done: kazoo keeps what
 it could not send.
 
@@ -17,9 +18,16 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from omidpy.base.ensemble import is_over
 from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
-from omidpy.oracle.zookeeper import Znode, ZooKeeperAddress, require_kazoo, start_client
+from omidpy.oracle.zookeeper import (
+    Znode,
+    ZooKeeperAddress,
+    begun_anew,
+    require_kazoo,
+    start_client,
+)
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -268,19 +276,26 @@ class ZooKeeperSession:
     def _current(self) -> KazooClient:
         if self._is_closed:
             raise StorageUnavailable(f"the session with {self._where()} is closed; open it again")
-        if self._pid != (pid := os.getpid()):
+        if self._pid != (pid := os.getpid()) or is_over(self._client):
             # By process, as turns are.
             within(self._starts.setdefault(pid, threading.Lock()), self._start_here, pid)
         return self._client
 
     def _start_here(self, pid: int) -> None:
-        """Begin a session of a child's own, once: a second one would own what is made in it."""
-        if self._pid == pid:
-            return  # another thread was quicker
-        # The threads that keep a session are the parent's; so is its socket.
-        self._mutex = threading.Lock()
-        self._client, self._failures = start_client(self.address)
-        self._pid = pid
+        """Begin a session once, in a child or where kazoo has given up.
+
+        A second one would own what is made in it.
+        """
+        if self._pid != pid:
+            # The threads that keep a session are the parent's; so is its socket.
+            self._mutex = threading.Lock()
+            self._client, self._failures = start_client(self.address)
+            self._pid = pid
+        elif is_over(self._client) and not self._is_closed:
+            self._client, self._failures = begun_anew(self.address, self._client)
+            if self._is_closed:  # meanwhile
+                self._client.stop()
+                self._client.close()
 
     def _where(self) -> str:
         return f"ZooKeeper at {self.address.hosts}"
