@@ -30,6 +30,9 @@ FLAGS: Final = {
 }
 """How an option of an address says yes or no."""
 
+_LONGEST_PAUSE_S: Final = 1.0
+"""Between two rounds of a client that looks for its servers."""
+
 _MECHANISMS: Final = ("GSSAPI", "DIGEST-MD5")
 
 
@@ -80,12 +83,31 @@ class NotLetIn(Exception):
 def new_client(hosts: str, client_options: Mapping[str, Any], *, timeout_s: float) -> KazooClient:
     """Return a client of kazoo's, not started, that notes how long its session may be silent.
 
+    Left to itself kazoo waits for one host that is silent as long as for all, and longer and longer
+    until it looks for them again, up to a minute.
+
     Raises:
         Exception: kazoo's.
     """
     from kazoo.client import KazooClient  # noqa: PLC0415 - an extra
+    from kazoo.handlers.threading import SequentialThreadingHandler  # noqa: PLC0415 - see above
 
-    client = KazooClient(hosts=hosts, timeout=timeout_s, **client_options)
+    class Sharing(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+        """Gives each host its share of the time."""
+
+        def create_connection(self, *where: Any, **more: Any) -> Any:
+            """Connect to one."""
+            more["timeout"] = more.get("timeout", timeout_s) / len(client.hosts)
+            return super().create_connection(*where, **more)
+
+    retry = {"max_tries": -1, "max_delay": _LONGEST_PAUSE_S}
+    client = KazooClient(
+        hosts=hosts,
+        timeout=timeout_s,
+        handler=Sharing(),
+        connection_retry=retry,
+        **client_options,
+    )
     client.session_limit_s = timeout_s
     connection = client._connection  # noqa: SLF001 - told nowhere else
     invoke = connection._invoke  # noqa: SLF001 - see above
