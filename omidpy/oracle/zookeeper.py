@@ -37,7 +37,7 @@ from omidpy.base.ensemble import (
 from omidpy.base.installation import install_hint
 from omidpy.base.within import within
 from omidpy.base.words.durations import duration_ms
-from omidpy.errors import ConfigError, OracleUnavailable, StorageUnavailable
+from omidpy.errors import ConfigError, OmidError, OracleUnavailable, StorageUnavailable
 from omidpy.model import Timestamp
 from omidpy.oracle.address import Place, address_text, parse_address
 
@@ -343,6 +343,29 @@ def begun_anew(
         raise StorageUnavailable(str(error)) from error
 
 
+def in_our_words(error: Exception, *, where: str) -> OmidError:
+    """Return what says that a call of kazoo's has failed.
+
+    Args:
+        error: What was raised.
+        where: The ensemble, for the message.
+    """
+    from kazoo.exceptions import (  # noqa: PLC0415 - an extra
+        NoAuthError,
+        SessionClosedRequireSaslError,
+    )
+
+    if isinstance(error, SessionClosedRequireSaslError):
+        return ConfigError(_not_let_in(where, error))
+    if isinstance(error, NoAuthError):
+        return ConfigError(
+            f"{where} does not let us do that: the access list of a znode names others; let them "
+            "give us all rights below it (`setAcl -R` of zkCli), or say by sasl= in the address "
+            "who we are"
+        )
+    return StorageUnavailable(f"{where} gave no answer: {str(error) or type(error).__name__}")
+
+
 def _not_let_in(where: str, error: Exception) -> str:
     return (
         f"{where} does not let us in: {refusal(error)}; sasl= and what belongs to it in the "
@@ -436,12 +459,7 @@ class KazooZooKeeper:
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        from kazoo.exceptions import SessionClosedRequireSaslError  # noqa: PLC0415 - an extra
-
         try:
             yield
-        except SessionClosedRequireSaslError as error:
-            raise ConfigError(_not_let_in(self._where, error)) from error
         except self._failures as error:
-            text = str(error) or type(error).__name__
-            raise StorageUnavailable(f"{self._where} gave no answer: {text}") from error
+            raise in_our_words(error, where=self._where) from error

@@ -25,6 +25,7 @@ from omidpy.oracle.zookeeper import (
     Znode,
     ZooKeeperAddress,
     begun_anew,
+    in_our_words,
     require_kazoo,
     start_client,
 )
@@ -169,9 +170,11 @@ class ZooKeeperSession:
 
         Raises:
             StorageUnavailable: it may be done, and may still be.
+            ConfigError: we may not; nothing is done.
         """
         from kazoo.exceptions import (  # noqa: PLC0415 - an extra
             BadVersionError,
+            NoAuthError,
             NodeExistsError,
             NoNodeError,
             RolledBackError,
@@ -184,6 +187,8 @@ class ZooKeeperSession:
             if isinstance(error, BadVersionError | NodeExistsError | NoNodeError):
                 return False
         for error in errors:
+            if isinstance(error, NoAuthError):
+                raise in_our_words(error, where=self._where()) from error
             if not isinstance(error, RolledBackError | RuntimeInconsistency):
                 raise StorageUnavailable(f"{self._where()} refused a change: {error!r}") from error
         return not errors
@@ -263,8 +268,7 @@ class ZooKeeperSession:
         try:
             return work(client)
         except self._failures as error:
-            text = str(error) or type(error).__name__
-            raise StorageUnavailable(f"{self._where()} gave no answer: {text}") from error
+            raise in_our_words(error, where=self._where()) from error
 
     def _turn(self) -> AbstractContextManager[Any]:
         """Return what gives one caller of this process at a time his turn, where that is needed."""

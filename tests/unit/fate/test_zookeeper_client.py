@@ -12,8 +12,8 @@ from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.fate.zookeeper.members import EphemeralMember
 from omidpy.fate.zookeeper.session import ZooKeeperSession
 from omidpy.life.base import TRUST
-from omidpy.oracle.zookeeper import KazooZooKeeper
-from tests.machines.speaking_zookeeper import SpeakingZooKeeper
+from omidpy.oracle.zookeeper import KazooZooKeeper, resolver
+from tests.machines.speaking_zookeeper import NO_AUTH, SpeakingZooKeeper
 from tests.machines.waiting import wait_for
 
 pytest.importorskip("kazoo")
@@ -91,3 +91,24 @@ def test_a_session_that_is_not_let_in_any_more_may_be_again(
                 session.read("/a")
         assert session.read("/a") is None
         session.close()
+
+
+@pytest.mark.parametrize("kind", [KazooZooKeeper, ZooKeeperSession])
+def test_a_znode_that_is_others_is_no_silence(
+    kind: type[KazooZooKeeper | ZooKeeperSession],
+) -> None:
+    """Nobody who waits and asks again gets more."""
+    with SpeakingZooKeeper() as server:
+        session = kind(server.address())
+        server.error = NO_AUTH
+        with pytest.raises(ConfigError, match="access list of a znode names others"):
+            session.read("/a")
+        session.close()
+
+
+def test_a_client_looks_for_no_oracle_where_it_may_not_read() -> None:
+    """It would look again until its time is over, and then blame the network."""
+    with SpeakingZooKeeper() as server:
+        server.error = NO_AUTH
+        with pytest.raises(ConfigError, match="access list"):
+            resolver(server.address())()
