@@ -108,7 +108,8 @@ class FakeSession:
                 if isinstance(change, Create):
                     if node is not None:
                         return False
-                    self._check_parent(nodes, change.path)
+                    if not self._has_parent(nodes, change.path):
+                        return False
                     nodes[change.path] = Node(change.data)
                     continue
                 if node is None or change.version not in (-1, node.version):
@@ -137,7 +138,8 @@ class FakeSession:
         with self.ensemble.mutex:
             if path in self.ensemble.nodes:
                 return False
-            self._check_parent(self.ensemble.nodes, path)
+            if not self._has_parent(self.ensemble.nodes, path):
+                raise StorageUnavailable(f"{path} has no parent")
             self.ensemble.nodes[path] = Node(data, owner=self.real_id if is_ephemeral else 0)
         return True
 
@@ -152,6 +154,5 @@ class FakeSession:
             self.ensemble.end(self.real_id)
 
     @staticmethod
-    def _check_parent(nodes: dict[str, Node], path: str) -> None:
-        if path.rpartition("/")[0] not in nodes:
-            raise StorageUnavailable(f"{path} has no parent")
+    def _has_parent(nodes: dict[str, Node], path: str) -> bool:
+        return path.rpartition("/")[0] in nodes

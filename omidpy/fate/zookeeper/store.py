@@ -116,8 +116,7 @@ class ZooKeeperFateStore(FateStore):
 
     def insert(self, operation: Operation) -> bool:
         """Write a new record; see `FateStore`.  Cost: 1 transaction."""
-        self._make_path()
-        return self._session.change(self._insertion(operation))
+        return self._change(self._insertion(operation))
 
     def swap(self, old: Operation, new: Operation) -> bool:
         """Write what differs; see `FateStore`.  Cost: 1 transaction."""
@@ -260,7 +259,6 @@ class ZooKeeperFateStore(FateStore):
     def claim_key(self, operation: Operation) -> Operation:
         """Insert a record under its key; see `FateStore`.  Cost: 1 transaction and some reads."""
         assert operation.key is not None, "only what has a key claims one"
-        self._make_path()
         path = self._key_path(operation.key)
         failures, patience = 0, inserting()
         for _ in range(MAX_ATTEMPTS):
@@ -279,7 +277,7 @@ class ZooKeeperFateStore(FateStore):
                     # So that no other executor that has seen it as we did takes the key from it
                     # once more.
                     changes.append(self._touch(owner))
-                if self._session.change(changes):
+                if self._change(changes):
                     return operation
             except StorageUnavailable:
                 failures += 1
@@ -307,7 +305,10 @@ class ZooKeeperFateStore(FateStore):
     def swap_lock_queue(self, table: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace a table's queue; see `FateStore`.  Cost: 1 transaction."""
         self._make_path()
-        return self._queues.swap(table, old, new)
+        is_done = self._queues.swap(table, old, new)
+        if not is_done:
+            self._notice_removal()
+        return is_done
 
     def lock_queues(self) -> Iterator[tuple[str, bytes]]:
         """Yield every queue; see `FateStore`."""
@@ -318,6 +319,7 @@ class ZooKeeperFateStore(FateStore):
     def new_worker(self, *, lease_s: float, clock: Clock) -> EphemeralMember:
         """Register a worker; see `FateStore`.  Its lease is the session's timeout."""
         del lease_s
+        self._notice_removal()
         self._make_path()
         return EphemeralMember(self._session, f"{self._path}/workers", clock)
 
@@ -367,6 +369,21 @@ class ZooKeeperFateStore(FateStore):
                 "omidpy to the version that wrote it"
             )
         return version == FORMAT
+
+    def _change(self, changes: list[Change]) -> bool:
+        """Change what is below the path, which is made if it is not there, or no more."""
+        self._make_path()
+        if self._session.change(changes):
+            return True
+        if not self._notice_removal():
+            return False
+        self._make_path()
+        return self._session.change(changes)
+
+    def _notice_removal(self) -> bool:
+        """Say whether the path is not there: others may have removed it, or lost their ensemble."""
+        self._exists = self._check_format()
+        return not self._exists
 
     def _make_path(self) -> None:
         if self._exists:

@@ -19,6 +19,7 @@ from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.life.base import Judge, Member
 from omidpy.testing.fate.basics import an_operation, leaf
 from omidpy.testing.fate.contract import FateStoreContract
+from omidpy.testing.fate.submissions import keyed
 from tests.machines.fake_session import FakeSession
 
 
@@ -155,3 +156,26 @@ def test_a_worker_dies_with_the_session_that_it_was_registered_in() -> None:
     assert other.beat()
     session.ensemble.end(session.real_id)
     assert not other.beat()
+
+
+def test_a_path_that_was_removed_is_made_again() -> None:
+    """Who uses it is told no wrong reason, and need not be started again."""
+    fates = opened()
+
+    def remove() -> None:
+        session_of(fates).ensemble.nodes.clear()
+
+    fates.submit(keyed())
+    remove()
+    made = fates.create(an_operation())
+    assert fates.read(made.id) == made
+    remove()
+    assert fates.read(fates.submit(keyed()).id) is not None
+    remove()
+    worker = fates.new_worker(lease_s=8.0, clock=ManualClock())
+    assert worker.beat()
+    remove()
+    for _ in range(2):
+        if fates.swap_lock_queue("t", fates.read_lock_queue("t"), b"[]"):
+            break
+    assert fates.read_lock_queue("t") == b"[]"
