@@ -79,6 +79,27 @@ def initial_ceiling(store: Store, chosen: int | None, *, now_ts: int) -> Timesta
     return Timestamp(-(-chosen // TIMESTAMP_STEP) * TIMESTAMP_STEP)
 
 
+def refuse_stale(store: Store, ceiling: int) -> None:
+    """Refuse a ceiling of Omid's that is not above what was issued: it is of another time or store.
+
+    Raises:
+        ConfigError: naming what is above it.
+
+    Cost: 17 small scans and 1 get.
+    """
+    watermark = read_java_low_watermark(store)
+    found = FoundTimestamp(watermark, f"the low watermark's row in {COMMIT_TABLE} holds it")
+    newest = max(newest_trace(store) or found, found)
+    if newest.timestamp > ceiling:
+        raise ConfigError(
+            f"the ceiling {ceiling} that Omid left for the timestamps of {store.url} is below "
+            f"{newest.timestamp}: {newest.where}. Omid kept its timestamps elsewhere since, or the "
+            "namespace in --lease belongs to another store, or what holds the ceiling was restored "
+            "from an old copy. Correct the namespace; or stop Omid's oracle for good, and start "
+            "once with --initial-timestamp N, above every timestamp that it issued"
+        )
+
+
 def newest_trace(store: Store) -> FoundTimestamp | None:
     """Return a sign that an oracle has served the store; None if there is none.
 

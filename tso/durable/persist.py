@@ -94,7 +94,7 @@ from tso.core.writes import (
 )
 from tso.durable.ceiling import StoredCeiling
 from tso.durable.lease import AnyLease
-from tso.durable.omid_timestamps import initial_ceiling
+from tso.durable.omid_timestamps import initial_ceiling, refuse_stale
 
 logger = logging.getLogger(__name__)
 
@@ -203,9 +203,15 @@ class StorePersistence:
         # The low watermark first: a predecessor that does not know yet that it is none raises its
         # ceiling ahead of it, so that a ceiling which is read behind it lies above.
         low_watermark = self._control.read_number(LOW_WATERMARK_FACT) or Timestamp(0)
-        stored = max(self._ceiling.read(), omid_ceiling)
+        own = self._ceiling.read()
+        stored = max(own, omid_ceiling)
         if not stored and (not low_watermark or self._initial_timestamp is not None):
             stored = self._initial_ceiling(settings, now, accept_clock=accept_clock)
+        elif stored and self._may_be_stale(stored, is_omids=omid_ceiling > own):
+            if self._initial_timestamp is not None:
+                chosen = self._initial_ceiling(settings, now, accept_clock=accept_clock)
+                stored = max(stored, chosen)
+            refuse_stale(self._store, stored)
         if low_watermark > stored:
             raise ConfigError(
                 f"the low watermark of {self._store.url} is {low_watermark}, above its timestamp "
@@ -213,10 +219,6 @@ class StorePersistence:
                 "Restore the whole store, or timestamps would be issued twice; if that cannot be, "
                 "start once with --initial-timestamp N, above every timestamp that was issued"
             )
-        if stored:
-            # Readers of a low watermark take the greater of Omid's and ours (I4).  Omid's lies
-            # below its ceiling, unless that is one which it left when it came to keep it elsewhere.
-            stored = max(stored, read_java_low_watermark(self._store))
         first = first_candidate(settings, now, stored, accept_clock=accept_clock)
         epoch: int = stored
         if not stored:
@@ -246,6 +248,16 @@ class StorePersistence:
             last_sample=samples[-1] if samples else None,
             follows_omid=self._control.read(ADOPTED_CEILING_FACT) is not None,
         )
+
+    def _may_be_stale(self, ceiling: int, *, is_omids: bool) -> bool:
+        """Say whether Omid may have issued timestamps above a ceiling, of which it is no bound.
+
+        It is one of Omid's, or Omid has served the store since.  Its low watermark tells, which
+        readers take before ours if it is greater (I4), and which lies below its true ceiling.
+        """
+        if is_omids or self._control.read(FIRST_TIMESTAMP_FACT) is None:
+            return True
+        return read_java_low_watermark(self._store) > ceiling
 
     def _initial_ceiling(self, settings: Settings, now: Now, *, accept_clock: bool) -> Timestamp:
         """Return where a store without a ceiling goes on; 0 if it is fresh."""

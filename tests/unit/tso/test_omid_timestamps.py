@@ -28,6 +28,7 @@ from omidpy.storage.memory import MemoryStore
 from tests.unit.tso.test_persistence import PlainStore
 from tso.core.events import Now
 from tso.core.settings import AGE_BESIDE_OMID_MS, Inherited, Settings
+from tso.durable.ceiling import StoredCeiling
 from tso.durable.lease import Lease
 from tso.durable.persist import StorePersistence
 
@@ -229,3 +230,37 @@ def test_whoever_kept_timestamps_in_zookeeper_is_told_that_there_is_no_way_back(
     caplog.clear()
     start(store)
     assert not caplog.text
+
+
+@pytest.mark.parametrize("place", ["zookeeper", "store"])
+@pytest.mark.parametrize("trace", ["entry", "watermark"])
+def test_a_ceiling_below_what_was_issued_is_of_another_time_or_store(
+    store: MemoryStore, trace: str, place: str
+) -> None:
+    """Omid came to keep it elsewhere, or the ensemble was restored: all above is issued (I1)."""
+    if trace == "entry":
+        leave_entry(store, 9000, 9050)
+    else:
+        put = Put(*LOW_WATERMARK, 7, encode_long(9000))
+        store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
+    leave_cell(store, 9500)
+    told = 5000 if place == "zookeeper" else None
+    if told is None:
+        StoredCeiling(store).raise_to(5000)
+    with pytest.raises(ConfigError, match=r"ceiling 5000 .* is below 9000: .*Correct the name"):
+        start(store, omid_ceiling=told)
+    with pytest.raises(ConfigError, match="the table t holds 9500"):
+        start(store, 9400, omid_ceiling=told)
+    inherited = start(store, 9600, omid_ceiling=told)
+    assert inherited.epoch == 9600
+    assert start(store, omid_ceiling=told).epoch == inherited.ceiling
+
+
+def test_what_omid_issued_since_we_served_the_store_is_not_issued_again(store: MemoryStore) -> None:
+    """It took over, from what it kept elsewhere, and its low watermark is all that tells of it."""
+    above = start(store).ceiling + 1_000_000
+    put = Put(*LOW_WATERMARK, 7, encode_long(above))
+    store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
+    with pytest.raises(ConfigError, match=f"is below {above}: the low watermark's row"):
+        start(store)
+    assert start(store, above + 1000).epoch >= above + 1000
