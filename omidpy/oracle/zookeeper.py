@@ -309,8 +309,7 @@ def start_client(
         client = new_client(address.hosts, address.client_options, timeout_s=address.timeout_s)
     except (SASLException, ImportError) as error:
         raise ConfigError(_not_let_in(where, error)) from error
-    # What an answer that nobody asked for leads to is a RuntimeError of kazoo's.
-    failures = (KazooException, client.handler.timeout_exception, OSError, RuntimeError)
+    failures = (KazooException, client.handler.timeout_exception, OSError)
     try:
         start(client, address.client_options, timeout_s=address.timeout_s)
     except BaseException as error:
@@ -324,7 +323,8 @@ def start_client(
                 "addresses, and whether it wants tls=true"
             ) from error
         raise
-    return client, failures
+    # What an answer that nobody asked for leads to is a RuntimeError of kazoo's.
+    return client, (*failures, RuntimeError)
 
 
 def begun_anew(

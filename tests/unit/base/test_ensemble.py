@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from omidpy.oracle.zookeeper import connected
+from omidpy.oracle.zookeeper import connected, parse_zookeeper
 from tests.machines.speaking_zookeeper import SpeakingZooKeeper
 
 pytest.importorskip("kazoo")
@@ -55,3 +55,19 @@ def test_an_ensemble_that_comes_back_is_found_soon() -> None:
         retry = session._client._connection.retry_sleeper  # type: ignore[attr-defined]
         assert retry.max_delay <= 1.0
         assert retry.max_tries == -1
+
+
+def test_a_thread_that_cannot_be_started_is_no_silent_ensemble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody need look at the network for it."""
+
+    def full(client: object, timeout: float) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("kazoo.client.KazooClient.start", full)
+    with (
+        pytest.raises(RuntimeError, match="can't start new thread"),
+        connected(parse_zookeeper("zk://127.0.0.1:1/omid")),
+    ):
+        pass
