@@ -14,6 +14,8 @@ from typing import Final
 import pytest
 
 import omidpy
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.testing.contract import keys_of
 from tests.machines.lost_pages import LosingDisk
 from tests.machines.workload import ROOT
 
@@ -100,3 +102,47 @@ def test_a_process_that_comes_later_knows_of_a_failed_sync(tmp_path: Path) -> No
     told += _acknowledged(disk, path, 10, 3, failing=0)
     assert told == [0, 10, 11, 12]
     assert _found(disk.found("store.db", tmp_path / "found")) >= set(told)
+
+
+NON_DURABLE: Final = """
+import os, sys
+from pathlib import Path
+from omidpy.model import FamilySchema, TableSchema
+from omidpy.storage.sqlite import SqliteStore
+from omidpy.testing.contract import put
+
+path, failures, step = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+store = SqliteStore(path)
+if step != "later":
+    store.create_table(TableSchema("t", [FamilySchema(b"cf")]))
+    store.write({"t": [put(b"durable", 1)]}, durable=True)
+    store.close()
+    store = SqliteStore(path)
+    store.write({"t": [put(b"first", 1)]})  # which syncs the header of the log
+    failures.write_text("x")
+    size = 7_000_000 if step == "long" else 1000
+    store.write({"t": [put(b"unsynced %d" % n, 1, bytes(size)) for n in range(3)]})
+    if step == "closed":
+        store.close()
+    os._exit(0)
+store.write({"t": [put(b"later", 1)]}, durable=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("step", ["long", "closed"])
+def test_a_log_whose_move_failed_is_no_ground_for_durable_writes(tmp_path: Path, step: str) -> None:
+    """It is moved once it is long, or with the last connection, behind writes nobody syncs."""
+    disk = LosingDisk(tmp_path / "disk")
+    path = tmp_path / "store.db"
+    for one in (step, "later"):
+        subprocess.run(
+            [sys.executable, "-c", NON_DURABLE, str(path), str(disk.folder / "failures"), one],
+            cwd=ROOT,
+            env=disk.environment,
+            check=True,
+            timeout=120,
+        )
+        assert disk.failures_left() == 0
+    with closing(SqliteStore(disk.found("store.db", tmp_path / "found"))) as store:
+        assert b"later" in keys_of(store.scan("t"))

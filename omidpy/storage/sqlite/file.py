@@ -269,12 +269,27 @@ class Database:
 
     def _run(self, handle: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return handle.run(work)
+            done = handle.run(work)
         except BaseException as error:
             if may_have_torn(error):
                 self._close_gaps()
             self._give_up(handle, error)
             raise
+        if handle is self._writers[False] and self._gaps.is_long(CHECKPOINT_PAGES):
+            self._move_log(handle)
+        return done
+
+    def _move_log(self, handle: Handle) -> None:
+        """Move the log into the file, where SQLite would not tell of a sync that fails there.
+
+        What was written is written, whatever comes of this: the next writer tries again.
+        """
+        try:
+            handle.run(_checkpoint)
+        except SQLITE_ERRORS as error:
+            if may_have_torn(error):
+                self._close_gaps()
+            handle.close()
 
     def _close_gaps(self) -> None:
         """See to it that nothing is synced behind a gap, and nothing moved into the file.
@@ -316,7 +331,9 @@ class Database:
                 "trusted_schema = OFF",
                 f"synchronous = {'FULL' if durable else 'NORMAL'}",
                 f"cache_size = -{CACHE_KIB}",
-                f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
+                # SQLite tells nobody where such a move fails.  Behind a durable commit nothing is
+                # left to sync, and the others see to it themselves (`_move_log`).
+                f"wal_autocheckpoint = {CHECKPOINT_PAGES if durable else 0}",
                 f"journal_size_limit = {LOG_LIMIT_BYTES}",
             ),
         )
@@ -363,8 +380,20 @@ class Database:
         within(self._gate, self._close_readers)
 
     def _close_writers(self) -> None:
+        if self._writers[False].is_open:
+            self.write_lock.run_if_free(self._sync_log)
         for writer in self._writers.values():
             writer.close()
+
+    def _sync_log(self) -> None:
+        """Sync the log ahead of the last connection, which does so in silence as it closes.
+
+        Where another process writes this is not the last one, and nothing need be done.
+        """
+        try:
+            self._gaps.sync()
+        except OSError:
+            self._close_gaps()
 
     def _close_readers(self) -> None:
         for reader in list(self._readers):
@@ -468,6 +497,10 @@ def read_meta(connection: sqlite3.Connection) -> dict[str, object] | None:
         if str(error) == "no such table: omidpy_meta":
             return None
         raise
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def force_sync(connection: sqlite3.Connection) -> None:

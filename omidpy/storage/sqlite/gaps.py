@@ -9,6 +9,10 @@ So the log is marked when a sync of it has failed, before another writer comes. 
 the mark first writes the log over itself, from what the system still has of it, and syncs that.  In
 most cases that is the writer itself, at once.
 
+A writer that asks for no sync moves the log itself, once it is long: where SQLite does that by
+itself behind a commit, it says nothing of a sync that failed there, which nobody would hear of.
+For the same reason the log is synced before such a writer closes, which may be what moves it.
+
 The mark lies behind the note of the lock file, where the next process finds it, too.  It need not
 be durable: with the power goes what it speaks of.
 """
@@ -25,6 +29,8 @@ from omidpy.storage.sqlite.lock import NOTE_BYTES
 
 _PIECE_BYTES: Final = 1 << 20
 _MARK: Final = b"!"
+_LOG_HEADER_BYTES: Final = 32
+_FRAME_HEADER_BYTES: Final = 24
 
 
 def may_have_torn(error: BaseException) -> bool:
@@ -61,6 +67,35 @@ class Gaps:
         # power (I2).
         if self._is_marked_here or self._is_marked():
             self.close()
+
+    def is_long(self, page_count: int) -> bool:
+        """Say whether the log has as many pages that count, which it has not once it began anew.
+
+        Cost: 4 system calls.
+        """
+        try:
+            descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return _has_page(descriptor, page_count - 1)
+        finally:
+            os.close(descriptor)
+
+    def sync(self) -> None:
+        """Sync the log, if there is one.
+
+        Raises:
+            OSError: that failed, and the log must be marked.
+        """
+        try:
+            descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def note(self) -> None:
         """Mark the log: there may be some."""
@@ -103,6 +138,17 @@ class Gaps:
         with suppress(OSError):  # the next writer does the same again
             if self._is_marked():
                 os.truncate(self._lock, NOTE_BYTES)
+
+
+def _has_page(log: int, number: int) -> bool:
+    """Say whether a log has a page of this number, and not from before it began anew.
+
+    Each frame repeats the two salts of the log's header, which are others each time it begins.
+    """
+    header = os.pread(log, _LOG_HEADER_BYTES, 0)
+    page_bytes = int.from_bytes(header[8:12])
+    place = _LOG_HEADER_BYTES + number * (_FRAME_HEADER_BYTES + page_bytes)
+    return len(header) == _LOG_HEADER_BYTES and os.pread(log, 8, place + 8) == header[16:24]
 
 
 def _write_over(log: str) -> None:

@@ -41,6 +41,11 @@ class Handle:
         if (connection := getattr(self, "_connection", None)) is not None:
             connection.close()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None
+
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return what `work` makes of the connection."""
         if not self._is_clean:

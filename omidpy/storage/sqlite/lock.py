@@ -289,6 +289,11 @@ class WriteLock:
         """Return what `work` returns, called while no other thread of this process writes."""
         return self._threads.run(work)
 
+    def run_if_free(self, work: Callable[[], object]) -> None:
+        """Do the work if no other process writes; the threads of this one are kept out already."""
+        with contextlib.suppress(_Busy, StorageUnavailable):
+            with_file(self._path, partial(self._run_if_free, work, -inf))
+
     def _run_alone(self, work: Callable[[], T], deadline_s: float) -> T:
         try:
             return with_file(self._path, partial(self._run_if_free, work, deadline_s))

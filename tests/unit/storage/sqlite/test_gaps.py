@@ -12,7 +12,7 @@ import pytest
 
 from omidpy.errors import StorageUnavailable
 from omidpy.model import FamilySchema, TableSchema
-from omidpy.storage.sqlite import SqliteStore
+from omidpy.storage.sqlite import SqliteStore, file
 from omidpy.storage.sqlite.gaps import Gaps, may_have_torn
 from omidpy.storage.sqlite.lock import NOTE_BYTES, describe_holder
 from omidpy.testing.contract import keys_of, put
@@ -136,3 +136,65 @@ def test_a_process_that_cannot_set_the_mark_remembers(tmp_path: Path) -> None:
 def test_other_errors_make_no_gaps(error: Exception) -> None:
     """A page that could not be written at all is no page that was taken."""
     assert not may_have_torn(error)
+
+
+def test_a_log_that_nobody_syncs_stays_short(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is moved by us: where SQLite does that by itself, no failure of it is heard of."""
+    monkeypatch.setattr(file, "CHECKPOINT_PAGES", 64)
+    for number in range(64):
+        store.write({"t": [put(b"%d" % number, 1, bytes(40_000))]})
+    assert path.with_name("store.db-wal").stat().st_size < 128 * 4096
+    limits: list[int] = []
+    store._file._writers[False].run(
+        lambda connection: limits.extend(*connection.execute("PRAGMA wal_autocheckpoint"))
+    )
+    assert limits == [0]
+
+
+def test_a_log_that_began_anew_is_short(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file stays as long as it was."""
+    monkeypatch.setattr(file, "CHECKPOINT_PAGES", 64)
+    assert not store._file._gaps.is_long(64)
+    store.write({"t": [put(b"r", 1, bytes(400_000))]})
+    assert store._file._gaps.is_long(64), "it was moved, and has not begun anew"
+    store.write({"t": [put(b"s", 1)]})
+    assert not store._file._gaps.is_long(64)
+    assert path.with_name("store.db-wal").stat().st_size > 64 * 4096
+
+
+@pytest.mark.parametrize("error", [FailedSync("I/O"), sqlite3.OperationalError("full")])
+def test_a_log_that_cannot_be_moved_fails_no_write(
+    store: SqliteStore,
+    monkeypatch: pytest.MonkeyPatch,
+    written: list[str],
+    error: sqlite3.OperationalError,
+) -> None:
+    """What was written is written; only a failed sync makes gaps, which are closed."""
+
+    def fails(_: sqlite3.Connection) -> None:
+        raise error
+
+    monkeypatch.setattr(file, "CHECKPOINT_PAGES", 64)
+    monkeypatch.setattr(file, "_checkpoint", fails)
+    store.write({"t": [put(b"r", 1, bytes(400_000))]})
+    assert ("store.db-wal synced" in written) == may_have_torn(error)
+    assert keys_of(store.scan("t")) == [b"r"]
+
+
+def test_a_failed_sync_at_the_end_is_noted(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the last connection SQLite moves the log, and says nothing where that fails."""
+    store.write({"t": [put(b"r", 1)]})
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        store.close()
+    assert path.with_name("store.db-lock").stat().st_size > NOTE_BYTES
