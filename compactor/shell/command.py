@@ -6,7 +6,6 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from compactor.lag import is_late
@@ -16,7 +15,8 @@ from compactor.report import Report
 from compactor.run.environment import Environment, Executors
 from compactor.run.plan import run
 from compactor.shell.display import details, shown_progress, summary
-from compactor.shell.metrics import JOB, check_file, check_target, export, values_of
+from compactor.shell.files import check_file, put_file
+from compactor.shell.metrics import JOB, check_target, export, values_of
 from omidpy.base.telemetry.events import JSON, TEXT, event_line
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, UsageError
@@ -124,7 +124,7 @@ def show(
     """Write the report to its file, and to stdout as JSON or for a person; return the exit code.
 
     What was done to each table goes to stderr, if it is asked for or the run was long.  A file that
-    cannot be written is named there, and makes the exit code 1: whoever reads it finds none, or an
+    cannot be written is named there, and makes the exit code 1: whoever reads it finds none, or the
     old one.
     """
     code = exit_code_of(report, options)
@@ -132,7 +132,7 @@ def show(
         export(options.metrics, report, exit_code=code, now_s=time.time())
     if report_path is not None:
         try:
-            Path(report_path).write_text(report.json() + "\n", encoding="utf-8")
+            put_file(report_path, f"{report.json()}\n".encode())
         except OSError as error:
             code = EXIT_FAILED
             what = f"compaction: done, and no report in {report_path}: {error}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from http.client import HTTPException
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,10 +16,10 @@ from prometheus_client import (
     Gauge,
     generate_latest,
     push_to_gateway,
-    write_to_textfile,
 )
 
 from compactor.report import Report
+from compactor.shell.files import check_file, put_file
 from omidpy.errors import UsageError
 
 JOB: Final = "omidpy_compaction"
@@ -59,21 +58,6 @@ def check_target(target: str | None) -> None:
     check_file("--metrics", target)
 
 
-def check_file(option: str, target: str) -> None:
-    """Refuse a file that could not be written.
-
-    Raises:
-        UsageError: naming it.
-    """
-    path = Path(target)
-    try:
-        is_wrong = path.is_dir() or not path.absolute().parent.is_dir()
-    except OSError as error:  # in a folder that this user may not enter, or of a long name
-        raise UsageError(f"{option} {target}: {error}") from error
-    if is_wrong:
-        raise UsageError(f"{option} {target}: no such directory, or a directory itself")
-
-
 def is_gateway(target: str) -> bool:
     """Say whether a place for metrics is the address of a Pushgateway."""
     parts = urlsplit(target)
@@ -108,11 +92,8 @@ def send(target: str, registry: CollectorRegistry, *, job: str) -> None:
             push_to_gateway(target, job=job, registry=registry, timeout=PUSH_TIMEOUT_S)
         except HTTPException as error:
             raise OSError(f"what answers there is no gateway: {error!r}") from error
-    elif (path := Path(target).resolve()).exists() and not path.is_file():
-        # The name of a device, or a pipe, must not become that of a file.
-        path.write_bytes(generate_latest(registry))
     else:
-        write_to_textfile(str(path), registry)
+        put_file(target, generate_latest(registry))
 
 
 def registry_of(report: Report, *, exit_code: int, now_s: float) -> CollectorRegistry:
