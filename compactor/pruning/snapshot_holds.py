@@ -224,7 +224,8 @@ class SnapshotHolds:
     ) -> dict[TableSnapshot, int]:
         """Return up to where each holds only cells that need no entry.
 
-        Cost: 1 conditional write for each that is seen for the first time.
+        Cost: 1 conditional write for each that is seen for the first time; 1 get more for one of
+        which nothing can be read.
         """
         usable = relevant(claims, owned(standings))[0]
         held: dict[TableSnapshot, int] = {}
@@ -232,14 +233,22 @@ class SnapshotHolds:
             row = _row(one)
             found = known.get(row)
             if found is None:
-                found = _Held(_healed(one, usable), one.is_flushed)
-                if row in malformed and not self._is_dry_run:
-                    self._control.write(row, encode_document(found))
-                elif not self._is_dry_run:
-                    # Unless a faster run has found it out, of claims that are thinned out by now.
-                    self._control.replace(row, None, encode_document(found))
+                new = _Held(_healed(one, usable), one.is_flushed)
+                found = self._recorded(row, new, may_be_there=row in malformed)
             held[one] = found.horizon
         return held
+
+    def _recorded(self, row: bytes, new: _Held, *, may_be_there: bool) -> _Held:
+        """Record what a snapshot was found to hold, unless another run has; return what counts."""
+        raw = self._control.read(row) if may_be_there else None
+        if raw is not None:
+            with contextlib.suppress(CorruptCell):
+                # Of claims, perhaps, that a restore has made void since ours were read.
+                known = decode_document(raw, _Held, row=row)
+                return min(known, new, key=lambda one: one.horizon)
+        if self._is_dry_run or self._control.replace(row, raw, encode_document(new)):
+            return new
+        return self._recorded(row, new, may_be_there=True)
 
 
 def recorded_holds(control: ControlTable, *, below: int) -> list[Laggard]:

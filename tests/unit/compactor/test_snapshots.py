@@ -270,6 +270,30 @@ def test_a_run_that_stood_still_forgets_nothing_of_a_later_snapshot(
     assert [one.watermark for one in world.report.laggards] == [1000]
 
 
+def test_a_run_that_stood_still_writes_over_no_hold_that_a_faster_one_has_mended(
+    world: Snapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both found one that could not be read; only one of them has read the claims that count."""
+    root = SnapshotRoot(str(world.root.path), LocalFolder(str(world.root.path)))
+    slow = SnapshotHolds(world.control, root, commit_table=COMMIT_TABLE, is_dry_run=False)
+    limits = PruneLimits(Timestamp(0), Timestamp(1000), Timestamp(1000))
+    standings = survey(world.store, COMMIT_TABLE)
+    world.snapshot()
+    world.run(1000)
+    ((row, recorded),) = world.control.scan(SNAPSHOT_PREFIX)
+    world.control.write(row, b"{")
+    real = slow._counting
+
+    def stand_still(ours: Any) -> Any:
+        world.run(2000)
+        return real(ours)
+
+    monkeypatch.setattr(slow, "_counting", stand_still)
+    lowered, _ = slow.limit(limits, standings, [])
+    assert lowered.horizon < 1000, "this one knows of no claim"
+    assert list(world.control.scan(SNAPSHOT_PREFIX)) == [(row, recorded)]
+
+
 @pytest.mark.parametrize("ahead_ms", [60_000, 12 * 3_600_000, DAY_MS - 1])
 def test_a_claim_of_just_before_may_be_one_of_just_after(world: Snapshots, ahead_ms: int) -> None:
     """The dates of the worker and of HBase's master differ: by hours, where nobody sets them."""
