@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 
+from omidpy.errors import OmidError
+from omidpy.recipes.export_queue.delivery.verdicts import Blame, blame
 from omidpy.recipes.export_queue.exporter import Deposed, Retry
 from omidpy.recipes.export_queue.marks import Mark
 from omidpy.recipes.export_queue.sinks.kafka import KafkaSink, _Log
@@ -76,6 +79,38 @@ def test_a_batch_without_a_transaction_hears_it_too(error: Any, heard: type[Exce
     sink._client = client(Producer(error))
     with pytest.raises(heard, match=error.str()):
         sink._send(Producer(error), [])  # type: ignore[arg-type]
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "whose"),
+    [
+        (KafkaError._CRIT_SYS_RESOURCE, Blame.NOBODY),
+        (KafkaError._INVALID_ARG, Blame.SETTINGS),
+    ],
+)
+def test_settings_are_not_to_blame_for_a_lack_of_threads(code: int, whose: Blame) -> None:
+    """Neither a producer nor a consumer can be made then, and the exporter ended for good."""
+
+    def refuse(_: dict[str, Any]) -> NoReturn:
+        raise confluent_kafka.KafkaException(KafkaError(code, "cannot be made"))
+
+    held = client(Producer(DOWN))
+    sink = KafkaSink("127.0.0.1:1", "t")
+    given = {"message.timeout.ms": 1000}
+    share: Any = SimpleNamespace(name="q-0", fence=1)
+    reads = Transactions(held, given, name="kafka", topic="t", share=share)
+    sink._client = held
+    held.Producer = held.Consumer = refuse
+    makes: list[Callable[[], Any]] = [
+        sink._producer,
+        lambda: Transactions(held, given, name="kafka", topic="t", share=share),
+        reads.read,
+    ]
+    for make in makes:
+        with pytest.raises(OmidError, match="cannot be made") as caught:
+            make()
+        assert blame(caught.value) is whose
     sink.close()
 
 

@@ -37,6 +37,7 @@ from omidpy.recipes.export_queue.sinks.kafka_transactions import (
     Transactions,
     error_in,
     fenced,
+    made,
     raised_by,
 )
 from omidpy.recipes.export_queue.sinks.sql.pool import Pool
@@ -91,6 +92,7 @@ class KafkaSink(ExactExporter):
         Raises:
             UsageError: a setting is not for you to set.
             ConfigError: the client is not installed, or does not know a setting.
+            ExportError: there is no thread or descriptor for a producer now.
         """
         self._client = _confluent_kafka()
         if forbidden := sorted(set(settings or {}) & {*PROMISED, "transactional.id"}):
@@ -117,7 +119,7 @@ class KafkaSink(ExactExporter):
 
         Raises:
             ConfigError: it is not, or this user may not see it.
-            ExportError: no server can be reached.
+            ExportError: no server can be reached, or there is no thread or descriptor for it.
         """
         self._pool = self._new_pool()
         self._pool.use(self._look)
@@ -181,10 +183,7 @@ class KafkaSink(ExactExporter):
         return Pool(self._producer, partial(_end, self._client))
 
     def _producer(self) -> Any:
-        try:
-            return self._client.Producer(dict(self._settings))
-        except self._client.KafkaException as error:
-            raise ConfigError(f"{self._name}: {error.args[0].str()}") from error
+        return made(self._client, self._client.Producer, self._settings, name=self._name)
 
     def _hear(self, error: Any) -> None:
         """Remember what the client says of its connections: its errors are mere time-outs."""

@@ -21,7 +21,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from omidpy.errors import ConfigError, CorruptCell
+from omidpy.errors import ConfigError, CorruptCell, ExportError
 from omidpy.recipes.export_queue.exporter import Deposed, Refused, Retry
 from omidpy.recipes.export_queue.marks import Mark, decode_mark
 
@@ -70,10 +70,7 @@ class Transactions:
         self._group: Any = None
         self._count = 0
         """The offset of the mark."""
-        try:
-            self.producer: Any = client.Producer(given)
-        except client.KafkaException as error:
-            raise ConfigError(f"{name}: {error.args[0].str()}") from error
+        self.producer: Any = made(client, client.Producer, given, name=name)
         self._ask(lambda: self.producer.init_transactions(INIT_S))
 
     def read(self) -> Mark | None:
@@ -82,15 +79,14 @@ class Transactions:
         Raises:
             Deposed, Retry, ConfigError: as the server says.
         """
-        consumer = self._client.Consumer(
-            {
-                **self._group_settings,
-                "group.id": self._id,
-                "enable.auto.commit": False,
-                # Or an offset could be told that the last transaction is about to replace.
-                "isolation.level": "read_committed",
-            }
-        )
+        given = {
+            **self._group_settings,
+            "group.id": self._id,
+            "enable.auto.commit": False,
+            # Or an offset could be told that the last transaction is about to replace.
+            "isolation.level": "read_committed",
+        }
+        consumer = made(self._client, self._client.Consumer, given, name=self._name)
         try:
             place = self._client.TopicPartition(self._topic, 0)
             (found,) = self._ask(lambda: consumer.committed([place], INIT_S))
@@ -168,6 +164,25 @@ class Transactions:
                 "(--at-least-once)"
             )
         return Retry(what)
+
+
+def made(client: Any, kind: Callable[[dict[str, Any]], Any], given: Any, *, name: str) -> Any:
+    """Return a producer or consumer.
+
+    Raises:
+        ConfigError: it does not know a setting.
+        ExportError: there is no thread or descriptor for it now, which says nothing of the settings
+            and may pass.
+    """
+    try:
+        return kind(dict(given))
+    except client.KafkaException as error:
+        found = error.args[0]
+        what = f"{name}: {found.str()}"
+        if found.code() == client.KafkaError._CRIT_SYS_RESOURCE:  # noqa: SLF001 - see `fenced`
+            advice = "allow more threads and open files (ulimit -u, -n), or end what has them"
+            raise ExportError(f"{what}; {advice}", retryable=True) from error
+        raise ConfigError(what) from error
 
 
 def raised_by(client: Any) -> tuple[type[Any], ...]:
