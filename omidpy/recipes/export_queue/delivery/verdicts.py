@@ -2,7 +2,8 @@
 
     an answer about what was sent (HTTP 400, 409, 422 and the like), or an error of any library:
         an entry's, perhaps; it is found by halves
-    no answer, or one of "not now" (`OSError`, `Retry`, HTTP 429 and 5xx): nobody's
+    no answer, or one of "not now" (`OSError`, `Retry`, HTTP 429 and 5xx): nobody's; and so is what
+        this process lacks (`MemoryError`, a thread that cannot be started)
     an answer to any request (HTTP 401, 403, 404, `ConfigError`, no such table, `Refused`): that of
         the settings; and so is "there was a later owner" (`Deposed`) where the bucket is ours
 
@@ -38,6 +39,8 @@ MOST_UNPROVEN: Final = 3
 _OF_SETTINGS: Final = frozenset({401, 402, 403, 404, 405, 407, 410, 451})
 _OF_FENCES: Final = frozenset({409, 412})
 _LATER: Final = frozenset({408, 421, 423, 424, 425, 429})
+_NO_THREAD: Final = ("can't start new thread", "can't create new thread")
+"""What Python says of one, before 3.13 and as it ends."""
 _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _END = 400, 500, 600
 
 
@@ -64,7 +67,14 @@ def blame(error: Exception) -> Blame:
         if status in _OF_SETTINGS:
             return Blame.SETTINGS
         return Blame.NOBODY if status in _LATER or status >= _FIRST_OF_SERVER else Blame.ENTRY
-    return Blame.NOBODY if isinstance(error, OSError) else Blame.ENTRY
+    return Blame.NOBODY if isinstance(error, OSError) or _lacks(error) else Blame.ENTRY
+
+
+def _lacks(error: Exception) -> bool:
+    """Say whether this process, or the machine, lacks what any entry needs."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD)
+    )
 
 
 def may_speak_of_an_owner(error: Exception) -> bool:
