@@ -8,6 +8,7 @@ one that has been there for longest, at the address that has the most of them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 import time
@@ -25,6 +26,7 @@ LIFE_S: Final = 30.0
 """How long a connection lasts at most; some numbers are counted in the store first."""
 LOOK_S: Final = 0.5
 BACKLOG: Final = 128
+_LACKS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class MetricsServer(ThreadingMixIn, WSGIServer):
@@ -43,6 +45,18 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self._came_s: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         super().__init__(*args, **options)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; where there is no descriptor for it, wait a moment.
+
+        It stays in the backlog, and who looked again at once would do nothing else.
+        """
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in _LACKS:
+                time.sleep(LOOK_S)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread of its own; another connection may have to go for it."""

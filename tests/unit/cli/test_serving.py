@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
+from typing import Any
 
 import pytest
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -108,3 +112,21 @@ def test_an_address_may_be_one_of_ipv6() -> None:
     with socket.create_connection(("::1", port), TIMEOUT_S) as asking:
         asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert asking.recv(12) == b"HTTP/1.0 200"
+
+
+def test_who_waits_for_a_descriptor_does_not_spin(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection stays in the backlog: it was looked at again at once, and again."""
+    tries: list[float] = []
+    accept = socket.socket.accept
+
+    def lacks(listening: socket.socket) -> Any:
+        tries.append(time.monotonic())
+        if len(tries) < 3:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return accept(listening)
+
+    monkeypatch.setattr(type(server.socket), "accept", lacks)
+    assert page(server)[0] == 200
+    assert tries[2] - tries[0] >= serving.LOOK_S
