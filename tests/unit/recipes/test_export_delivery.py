@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -34,7 +35,7 @@ from omidpy.recipes.export_queue.delivery import runner as runner_module
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.delivery.runner import FIRST_POLL_S
-from omidpy.recipes.export_queue.entries.dead import Note, bury
+from omidpy.recipes.export_queue.entries.dead import Note, bury, rewrite_within
 from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.stored.layout import (
     COLUMN,
@@ -46,6 +47,7 @@ from omidpy.recipes.export_queue.entries.stored.layout import (
 from omidpy.recipes.export_queue.entries.stored.state import BucketRows, BucketState, Places, Raw
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep import retention
+from omidpy.recipes.export_queue.upkeep.manual import letters
 from omidpy.recipes.export_queue.upkeep.manual.letters import DeadLetters
 from tests.machines.export_checks import CHECKS, CountsInATable
 from tests.machines.export_queues import QUEUE, TABLE, Scene
@@ -273,6 +275,53 @@ def test_a_dead_letter_whose_note_cannot_be_read_keeps_its_entry(scene: Scene) -
     assert scene.queue.dead_letters().retry() == 1
     scene.sink.on_batch = lambda _: None
     assert scene.export() == ["bad"]
+
+
+def _two_dead(scene: Scene) -> None:
+    for value, key in (("bad", b"k"), ("worse", b"l")):
+        scene.add(value, key=key)
+    scene.sink.on_batch = fails_on("bad", "worse")
+    scene.export(max_attempts=1)
+    assert len(list(scene.queue.dead_letters())) == 2
+
+
+def test_two_operators_may_do_the_same_at_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slower one got a conflict, and finds nothing left to do now."""
+    _two_dead(scene)
+    rewrites = rewrite_within
+
+    def overtaken(log: Any, graves: Any) -> int:
+        monkeypatch.setattr(letters, "rewrite_within", rewrites)
+        count = rewrites(log, graves)
+        with concurrent.futures.ThreadPoolExecutor() as other:
+            assert other.submit(scene.queue.dead_letters().drop, b"k").result() == 1
+        return count
+
+    monkeypatch.setattr(letters, "rewrite_within", overtaken)
+    assert scene.queue.dead_letters().drop() == 1
+    assert list(scene.queue.dead_letters()) == []
+
+
+def test_an_operator_is_told_what_was_done_before_an_error(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each thousand is a transaction of its own."""
+    _two_dead(scene)
+    monkeypatch.setattr(letters, "AT_ONCE", 1)
+    rewrites, calls = rewrite_within, []
+
+    def fails(log: Any, graves: Any) -> int:
+        calls.append(graves)
+        if len(calls) == 2:
+            raise StorageUnavailable("away")
+        return rewrites(log, graves)
+
+    monkeypatch.setattr(letters, "rewrite_within", fails)
+    with pytest.raises(StorageUnavailable, match="away; 1 dead letters were changed before"):
+        scene.queue.dead_letters().retry()
+    assert sorted(one.state for one in scene.queue.dead_letters()) == ["poison", "retry"]
 
 
 def test_of_two_operators_none_gives_up_what_the_other_tries_again(

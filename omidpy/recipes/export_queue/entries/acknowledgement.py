@@ -12,12 +12,13 @@ to set it aside, which deletes the same cell, so that one of the two aborts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from omidpy.base.cells import shadow_qualifier
-from omidpy.errors import NoSuchTable
+from omidpy.errors import NoSuchTable, OmidError
 from omidpy.recipes.export_queue.entries.stored.layout import COLUMN, FAMILY, QUALIFIER
 from omidpy.recipes.export_queue.entries.stored.state import (
     BucketRows,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
     from omidpy.recipes.export_queue.entries.ordering import FoundEntry
     from omidpy.storage.base import Store
+
+T = TypeVar("T")
 
 ROWS_AT_ONCE: Final = 1000
 
@@ -97,10 +100,25 @@ def acknowledge(
         and found.position.commit_ts == commit_ts
         and ordinal in (None, int.from_bytes(found.position.ordinal, "big"))
     ]
-    return sum(
-        _taken_out(tm, table, rows[at : at + ROWS_AT_ONCE])
-        for at in range(0, len(rows), ROWS_AT_ONCE)
-    )
+    return in_portions(rows, ROWS_AT_ONCE, partial(_taken_out, tm, table), what="entries")
+
+
+def in_portions(
+    wanted: Sequence[T], at_once: int, change: Callable[[Sequence[T]], int], *, what: str
+) -> int:
+    """Change so many at once, each portion in a transaction of its own; return how many that are.
+
+    An error of a later portion says what the earlier ones have done.
+    """
+    done = 0
+    for at in range(0, len(wanted), at_once):
+        try:
+            done += change(wanted[at : at + at_once])
+        except OmidError as error:
+            if done:
+                error.args = (f"{error}; {done} {what} were changed before that, and stay so",)
+            raise
+    return done
 
 
 def _taken_out(tm: TransactionManager, table: str, rows: Sequence[bytes]) -> int:

@@ -271,21 +271,26 @@ def rewrite(
     Returns:
         How many that are: one whose note was changed since it was read is left alone.
     """
-    count = 0
     with tm.begin() as tx:
         log = tx.table(table)
         claim(log)
-        for grave, note in graves:
-            row = grave.found.row
-            cell = log.row(row, columns=[COLUMN]).get(COLUMN)
-            # Another operator may have asked for another try of what this one gives up.
-            if cell is None or _parts(cell)[0] != grave.note:
-                continue
-            count += 1
-            if note is None:
-                log.delete(row, [COLUMN])
-            else:
-                log.put(row, {COLUMN: _dead(note, decode_dead(cell)[1])})
+        return rewrite_within(log, graves)
+
+
+def rewrite_within(log: TransactionalTable, graves: Iterable[tuple[Grave, Note | None]]) -> int:
+    """Do what `rewrite` does, in a transaction of the caller's."""
+    count = 0
+    for grave, note in graves:
+        row = grave.found.row
+        cell = log.row(row, columns=[COLUMN]).get(COLUMN)
+        # Another operator may have asked for another try of what this one gives up.
+        if cell is None or _parts(cell)[0] != grave.note:
+            continue
+        count += 1
+        if note is None:
+            log.delete(row, [COLUMN])
+        else:
+            log.put(row, {COLUMN: _dead(note, decode_dead(cell)[1])})
     return count
 
 
