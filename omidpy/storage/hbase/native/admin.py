@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from omidpy.base.timing.pauses import pause_after
-from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable
+from omidpy.errors import NoSuchTable, OmidError, StorageUnavailable, UsageError
 from omidpy.storage.hbase.native.calling.calls import Calls
 from omidpy.storage.hbase.native.calling.recognition import Recognition
 from omidpy.storage.hbase.native.connections.pool import until
@@ -167,7 +167,13 @@ class Admin:
         Errors: UsageError, there is none of that name.
         """
         request = snapshots.snapshot_named(name)
-        self._ask("DeleteSnapshot", request, bytes, None)
+        recognition = Recognition()
+        try:
+            self._ask("DeleteSnapshot", request, bytes, None, recognition)
+        except UsageError:
+            # The call knows no numbers.  Where an answer was lost it is gone as was asked for.
+            if not recognition.is_unanswered:
+                raise
 
     # -- regions -----------------------------------------------------------------------------------
 

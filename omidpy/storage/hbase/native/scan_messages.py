@@ -47,6 +47,11 @@ _RUNS: Final = re.compile(
     rb"((?:[\x10\x18\x20\x30][\x80-\xff]{0,9}[\x00-\x7f])*)"  # numbers beside them
     rb"((?:\x38[\x00\x01])*)"  # whether each is but a part of its row
 )
+_LEAST_CELL_BYTES: Final = 20
+"""A cell has three lengths, a time and a kind; what tells of a row without one is not even read."""
+_MOST_ROW_BYTES: Final = 8
+_MOST_BESIDE_BYTES: Final = 1 << 17
+"""A cursor, which is a key, and numbers."""
 _V15, _V21, _V22, _V23, _V24 = (number << 3 for number in (15, 21, 22, 23, 24))
 _B12: Final = 12 << 3 | 2
 
@@ -117,8 +122,11 @@ def _put_call(out: bytearray, rows: int) -> None:
 
 def read_scan(answer: Answer, pairing: Pairing | None = None) -> ScanAnswer:
     """Read a `ScanResponse`; with `pairing`, its cells as that says."""
-    # Nearly all of most answers are two fields of two bytes for each row.
     body = answer.body
+    row_count = (len(answer.frame) - answer.cells_at) // _LEAST_CELL_BYTES
+    if len(body) > _MOST_BESIDE_BYTES + row_count * _MOST_ROW_BYTES:
+        raise Garbled("a scan tells of more rows than it brings cells for")
+    # Nearly all of most answers are two fields of two bytes for each row.
     run = _RUNS.match(body)
     assert run is not None, "each part of it may be empty"
     at, flags_at, end = run.end(1), run.start(3), run.end()

@@ -205,7 +205,10 @@ class Scanner:
                 elif not found.rows and found.position == Position(position.key, is_included=True):
                     if not position.is_included:
                         # It stands at a row that has come already, and must not come again.
-                        position = self._right_behind(position.key)
+                        further = self._further(region, position)
+                        if further is None:
+                            return Page([], None)
+                        position, attempts = further, None
                         continue
                     # The row at which it begins takes longer to look through than a call may, and
                     # each call looks from its beginning.
@@ -329,10 +332,20 @@ class Scanner:
     def _after(self, row: bytes) -> Position:
         return Position(row, is_included=False)
 
-    def _right_behind(self, row: bytes) -> Position:
-        if self.is_reversed:
-            raise Garbled(f"a scan does not get past {row[:64]!r}")
-        return Position(row + b"\0", is_included=True)
+    def _further(self, region: Region, position: Position) -> Position | None:
+        """Return where a scan goes on that has not got past the row before it; None: nowhere.
+
+        Backwards there is no next key, and each call of its own would begin with that row anew.
+        """
+        if not self.is_reversed:
+            return Position(position.key + b"\0", is_included=True)
+        answer = self._behind_heartbeats(region, self._scan(position, 1))
+        if not answer.rows:
+            return self._after_region(region)
+        row: bytes = answer.rows[0][0].row
+        if row >= position.key:
+            raise Garbled(f"a scan does not get past {position.key[:64]!r}")
+        return Position(row, is_included=True)
 
     def _after_region(self, region: Region) -> Position | None:
         if self.is_reversed:

@@ -33,6 +33,8 @@ class Recognition:
         self._begun_s = 0.0
         self._server: ServerName | None = None
         self._doubt: CallFailed | None = None
+        self.is_unanswered = False
+        """Whether an attempt that may have been executed has no answer at all."""
 
     def begin(self, server: ServerName | None) -> None:
         """Begin an attempt at a server; None is the master, whichever that is.
@@ -52,8 +54,12 @@ class Recognition:
 
     def note(self, error: Exception) -> None:
         """Note how an attempt failed."""
-        if self._doubt is None and isinstance(error, CallFailed) and not error.is_certain:
+        if not isinstance(error, CallFailed) or error.is_certain:
+            return
+        if self._doubt is None:
             self._doubt = error
+        if not isinstance(error, Fault):
+            self.is_unanswered = True
 
     def told(self, error: OmidError) -> OmidError:
         """Return what to raise in place of an error, which says nothing of earlier attempts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -243,6 +244,20 @@ def test_the_answer_to_a_scan_says_whether_its_last_row_is_whole() -> None:
     assert nothing == ([], False, None, True, True, False, None)
     with pytest.raises(Garbled, match="row without cells"):
         scan_messages.read_scan(answer("ScanResponse", cells_per_result=[0]))
+
+
+@pytest.mark.parametrize("said", [b"\x08\x01", b"\x38\x01", b"\x0a\x04\x01\x01\x01\x01"])
+def test_an_answer_that_claims_rows_without_cells_takes_no_memory(said: bytes) -> None:
+    """Each byte of it became an object, up to the longest frame, before it was refused."""
+    frame = said * (8_000_000 // len(said))
+    hostile = answers.Answer(1, None, frame, frame, len(frame))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Garbled, match="more rows than it brings cells"):
+            scan_messages.read_scan(hostile)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_increment_carries_numbers_by_which_hbase_knows_it_again() -> None:

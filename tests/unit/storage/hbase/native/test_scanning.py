@@ -277,6 +277,53 @@ def test_a_row_that_has_come_does_not_come_again_where_a_server_still_stands_at_
     assert [row[0].row for page in pages for row in page] == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("left", [[b"a"], []])
+def test_a_scan_backwards_gets_past_a_row_that_has_come(left: list[bytes]) -> None:
+    """No key is the next one there: a scanner that is kept open goes on from where it stands."""
+
+    def script(call: Call) -> Reply:
+        asked = message("ScanRequest")
+        asked.ParseFromString(call.body)
+        said: dict[str, Any] = {"scanner_id": 7, "more_results_in_region": True}
+        if not asked.HasField("scan"):
+            if asked.close_scanner:
+                return Reply(message("ScanResponse").SerializeToString())
+            is_end = asked.next_call_seq > 0 and not left
+            if asked.next_call_seq > 0 and left:
+                body = message("ScanResponse", cells_per_result=[1], more_results=True, **said)
+                return Reply(body.SerializeToString(), encode(left[0], b"f", b"q", 1, b"v"))
+            said["more_results_in_region"] = not is_end
+        elif asked.scan.start_row == b"b" and not asked.scan.include_start_row:
+            pass
+        else:
+            rows = {b"c": [b"b"], b"a": left}[asked.scan.start_row]
+            if not asked.scan.include_start_row:
+                rows = []
+            body = message(
+                "ScanResponse",
+                cells_per_result=[1] * len(rows),
+                more_results=True,
+                more_results_in_region=rows == [b"b"],
+            )
+            cells = b"".join(encode(row, b"f", b"q", 1, b"v") for row in rows)
+            return Reply(body.SerializeToString(), cells)
+        cursor = {"row": b"b"}
+        body = message(
+            "ScanResponse", more_results=True, heartbeat_message=True, cursor=cursor, **said
+        )
+        return Reply(body.SerializeToString())
+
+    with FakeHBase(script) as fake, closing(client_of(fake, options=BRIEF)) as client:
+        scanner = of_one_region(client)
+        client.calls.locations.locate_before = (  # type: ignore[method-assign]
+            client.calls.locations.locate
+        )
+        backwards = dataclasses.replace(scanner, is_reversed=True)
+        pages = list(backwards.pages(1, Position(b"c", is_included=True)))
+        assert [row[0].row for page in pages for row in page] == [b"b", *left]
+        assert len(fake.calls) < 12
+
+
 def of_one_region(client: NativeClient) -> Scanner:
     """Return a scanner of a table whose one region is found again where it is."""
     locations = client.calls.locations

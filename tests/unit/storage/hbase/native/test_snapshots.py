@@ -105,6 +105,16 @@ def test_a_snapshot_whose_answer_was_lost_is_asked_for_by_the_same_numbers() -> 
         client.close()
 
 
+def test_a_snapshot_is_deleted_also_where_the_first_answer_was_lost() -> None:
+    """HBase says of the repeated call that there is none, as it should be."""
+    lost, gone = Reply(after_bytes=0), fault("snapshot.SnapshotDoesNotExistException")
+    with FakeHBase(lambda _: lost if len(fake.calls) == 1 else gone) as fake:
+        client = client_of(fake, options="retry_s=0")
+        Admin(client.calls).delete_snapshot("kept")
+        assert len(fake.calls) > 1
+        client.close()
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "remedy"),
     [
