@@ -7,6 +7,8 @@ business (`tso/durable/lease.py`).
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Final
 
 import msgspec
@@ -80,6 +82,22 @@ def read_lease(store: Store) -> LeaseRecord | None:
         return None
     record = decode_lease(raw)
     return record if record.is_held else None
+
+
+def seems_gone(record: LeaseRecord) -> bool:
+    """Say whether a holder ran on this machine, by its record, and no such process is here.
+
+    It was killed, or runs in another container that has the name of this machine.
+    """
+    if record.host != socket.gethostname():
+        return False
+    try:
+        os.kill(record.pid, 0)  # which sends nothing
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:  # it is another user's
+        return False
+    return False
 
 
 def lease_address(store: Store) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import CorruptCell, OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
-from omidpy.facts.leadership import read_lease
+from omidpy.facts.leadership import read_lease, seems_gone
 from omidpy.facts.watermarks import Watermarks
 from omidpy.opening import open_oracle
 from omidpy.reports.commit_table import count_entries
@@ -58,6 +58,7 @@ def deciding(store: Store) -> dict[str, Any]:
             "epoch": lease.epoch,
             "pid": lease.pid,
             "host": lease.host,
+            "seems_gone": seems_gone(lease),
         },
         "low_watermark": low_watermark and low_watermark.value,
         "low_watermark_of": "omid" if low_watermark and low_watermark.is_omids else "omidpy",

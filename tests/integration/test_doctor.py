@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 from thriftpy2.thrift import TApplicationException
 
+import omidpy
 from omidpy.base.installation import install_hint
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
@@ -338,6 +339,26 @@ def test_a_store_without_an_oracle_is_healthy(examine: Report, tmp_path: Path) -
     assert code == 0
     assert by_name(checks)["lease"]["verdict"] == "warning"
     assert "tso-server" in by_name(checks)["lease"]["detail"]
+
+
+def test_an_oracle_that_was_killed_holds_the_lease_by_its_record_alone(
+    examine: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While it lives, the record is enough; `status` says the same."""
+    url = f"sqlite:///{tmp_path / 's.db'}"
+    words = "by its record alone: there is no such process here"
+    with omidpy.connect(url) as tm:
+        tm.create_table("t", families=["cf"])
+        found = by_name(examine("--store", url)[1])["lease"]
+        assert (found["verdict"], words in found["detail"]) == ("ok", False)
+    killed = f"import omidpy, os; tm = omidpy.connect({url!r}); tm.begin(); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", killed], check=False)
+    code, checks = examine("--store", url)
+    found = by_name(checks)["lease"]
+    assert (code, found["verdict"], words in found["detail"]) == (0, "warning", True)
+    with pytest.raises(SystemExit):
+        main(("status", "--store", url))
+    assert words in capsys.readouterr().out
 
 
 def test_an_oracle_that_does_not_answer_is_a_failure(examine: Report, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from omidpy.cli.common import AsJson, Metrics, StoreUrl, TsoAddress, opened, print_facts, print_json
 from omidpy.reports import servers
+from omidpy.reports.health.findings import BY_RECORD_ALONE
 from omidpy.reports.store import ask_oracle, collect
 from omidpy.reports.texts import brief
 
@@ -50,6 +51,8 @@ def described(found: dict[str, Any]) -> dict[str, object]:
     else:
         where = oracle["address"] or "inside a client's process"
         decides = f"{where} (pid {oracle['pid']} on {oracle['host']})"
+        if oracle["seems_gone"]:
+            decides += f" {BY_RECORD_ALONE}"
     if oracle and "answers" in oracle:
         answer = "answers" if oracle["answers"] else f"does not answer: {oracle['problem']}"
         decides += f"; {oracle['asked_at']} {answer}"

@@ -27,7 +27,7 @@ from omidpy.base.timing.clock import Clock
 from omidpy.errors import ConfigError, NoSuchTable, OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
-from omidpy.facts.leadership import read_lease
+from omidpy.facts.leadership import read_lease, seems_gone
 from omidpy.facts.tables.makers import Makers
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TableSchema
 from omidpy.opening import open_oracle, open_store
@@ -272,7 +272,9 @@ def _check_lease(store: Store) -> Finding:
             return LeaseFinding(store.url, is_held=False, is_omid_leading=is_omids)
     except OmidError as error:
         return UnreadableFinding("lease", str(error))
-    return LeaseFinding(store.url, True, lease.address, lease.pid, lease.host)
+    return LeaseFinding(
+        store.url, True, lease.address, lease.pid, lease.host, seems_gone=seems_gone(lease)
+    )
 
 
 def _check_oracle(store: Store, tso: str, clock: Clock) -> Iterator[Finding]:

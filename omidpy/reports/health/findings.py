@@ -380,6 +380,12 @@ class UnreadableFinding:
         return self.problem
 
 
+BY_RECORD_ALONE: Final = (
+    "by its record alone: there is no such process here, unless it is in another container"
+)
+"""What is said of an oracle that `seems_gone`."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseFinding:
     """Who holds the oracle's lease."""
@@ -392,13 +398,15 @@ class LeaseFinding:
     host: str | None = None
     is_omid_leading: bool = False
     """Whether the last oracle that led here was Omid's."""
+    seems_gone: bool = False
+    """Whether no such process is on this machine, where it ran."""
 
     name = "lease"
 
     @property
     def health(self) -> Health:
         """No oracle need hold it while no client works; it is worth knowing."""
-        return Health.OK if self.is_held else Health.WARNING
+        return Health.OK if self.is_held and not self.seems_gone else Health.WARNING
 
     @property
     def detail(self) -> str:
@@ -412,7 +420,10 @@ class LeaseFinding:
         if not self.is_held:
             return f"no oracle holds it; {start}"
         where = self.address or "inside a client's process"
-        return f"held by {where} (pid {self.pid} on {self.host})"
+        held = f"held by {where} (pid {self.pid} on {self.host})"
+        if self.seems_gone:
+            return f"{held} {BY_RECORD_ALONE}; else {start}"
+        return held
 
 
 @dataclass(frozen=True, slots=True)
