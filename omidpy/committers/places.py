@@ -23,8 +23,6 @@ NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 """How Hive and Spark name the folder of a missing value."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-BATCH: Final = "-b"
-"""Between a query and the number of its batch, in the id of the batch's job."""
 _STREAM: Final = re.compile(rf"{PLANS}streams/[A-Za-z0-9_-]+\.json")
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9]+)://([^/]*)(?:/(.*))?", re.DOTALL)
 _UUID: Final = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -161,6 +159,12 @@ def check_job_id(job_id: str) -> str:
 def is_job_id(text: str) -> bool:
     """Say whether a text can be the id of a job."""
     return _JOB_ID.fullmatch(text) is not None
+
+
+def batch_of(job_id: str) -> tuple[str, int]:
+    """Return the query of a batch and its number, by its job's id; -1 of a job that is no batch."""
+    query, _, number = job_id.rpartition("-b")
+    return query, int(number) if number.isdecimal() else -1
 
 
 def owner(path: str) -> str:

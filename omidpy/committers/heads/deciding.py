@@ -36,9 +36,9 @@ from omidpy.committers.heads.plan import OldFile, Plan
 from omidpy.committers.objects.answers import Gone, Occupied
 from omidpy.committers.objects.store import ListedObject, ObjectStore
 from omidpy.committers.places import (
-    BATCH,
     SUMMARIES,
     Folder,
+    batch_of,
     folder_of,
     is_hidden,
     owner,
@@ -260,11 +260,10 @@ def _lost(store: ObjectStore, plan: Plan, head: Head) -> Foreign | None:
 
 def _newest_batch(plan: Plan, head: Head) -> int | None:
     """Return the newest batch that a head knows of a stream, if it is the plan's own or later."""
-    stream, _, number = plan.job_id.rpartition(BATCH)
-    others = [one.job.rpartition(BATCH) for one in head.entries if one.outcome == "committed"]
-    same = [int(at) for query, _, at in others if query == stream and at.isdecimal()]
-    newest = max(same, default=-1)
-    return newest if number.isdecimal() and newest >= int(number) else None
+    stream, number = batch_of(plan.job_id)
+    others = [batch_of(one.job) for one in head.entries if one.outcome == "committed"]
+    newest = max((at for query, at in others if query == stream), default=-1)
+    return newest if newest >= number >= 0 else None
 
 
 def _listed_anew(store: ObjectStore, plan: Plan, seen: Seen) -> Plan | None:

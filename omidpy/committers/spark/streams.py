@@ -24,7 +24,7 @@ import json
 from typing import Any, Final, NamedTuple
 
 from omidpy.committers.objects.answers import Gone
-from omidpy.committers.places import BATCH, PLANS
+from omidpy.committers.places import PLANS, batch_of
 from omidpy.committers.publishing import success
 from omidpy.committers.s3 import S3Committer
 from omidpy.errors import CommitterError
@@ -55,8 +55,7 @@ class StreamBatch:
             run: Which start of the query it is; empty where that is not known.
         """
         self._made = made
-        self._query, _, number = job_id.rpartition(BATCH)
-        self._number = int(number)
+        self._query, self._number = batch_of(job_id)
         self._run = run if " " not in run else ""  # else somebody has named a group of jobs
         # Of its own, so that no other job's manifest hides that a batch was published.
         made.success_path = f"{PLANS}streams/{self._query}.json"
@@ -115,12 +114,12 @@ class StreamBatch:
 
     def _newest(self) -> Newest:
         document = self._read(self._made.folder.key(self._made.success_path))
-        query, _, number = str(document.get("jobId", "")).rpartition(BATCH)
-        if query != self._query or not number.isdecimal():
+        query, number = batch_of(str(document.get("jobId", "")))
+        if query != self._query or number < 0:
             return Newest()
         said = document.get("omidpy")
         said = said if isinstance(said, dict) else {}
-        return Newest(int(number), str(said.get(RUN, "")), str(said.get(RUN_BEFORE, "")))
+        return Newest(number, str(said.get(RUN, "")), str(said.get(RUN_BEFORE, "")))
 
     @property
     def _passed(self) -> str:
