@@ -19,7 +19,7 @@ EXIT_FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DestinationFinding:
     """One thing that was looked at."""
 
     name: str
@@ -47,9 +47,9 @@ def examine(objects: ObjectStore, folder: Folder, *, as_json: bool) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _of_store(conditions: Conditions) -> Iterator[Found]:
+def _of_store(conditions: Conditions) -> Iterator[DestinationFinding]:
     creates, swaps = conditions.creates, conditions.swaps
-    yield Found(
+    yield DestinationFinding(
         "writes where nothing is",
         Health.OK if creates == "kept" else Health.FAILED,
         "the store keeps If-None-Match"
@@ -68,38 +68,40 @@ def _of_store(conditions: Conditions) -> Iterator[Found]:
         "one run at a time, since jobs cannot notice",
     }
     health = Health.OK if swaps == "kept" else Health.WARNING
-    yield Found("writes over what was read", health, lacks[swaps], {"if_match": swaps})
+    yield DestinationFinding("writes over what was read", health, lacks[swaps], {"if_match": swaps})
 
 
-def _of_place(place: Place, folder: Folder) -> Iterator[Found]:
+def _of_place(place: Place, folder: Folder) -> Iterator[DestinationFinding]:
     facts = {"epoch": place.epoch, "unlisted": place.unlisted}
     if place.problem:
-        yield Found("head", Health.FAILED, f"no job can be committed: {place.problem}", facts)
+        yield DestinationFinding(
+            "head", Health.FAILED, f"no job can be committed: {place.problem}", facts
+        )
     elif place.unlisted:
         detail = (
             f"it does not list the files of commits up to {place.unlisted}, so that `omidpy "
             "committers published` refuses; a job with conflict='replace' begins a list"
         )
-        yield Found("head", Health.WARNING, detail, facts)
+        yield DestinationFinding("head", Health.WARNING, detail, facts)
     else:
-        yield Found("head", Health.OK, f"{place.epoch} jobs were committed", facts)
+        yield DestinationFinding("head", Health.OK, f"{place.epoch} jobs were committed", facts)
     if place.others:
         detail = (
             f"{len(place.others)} files that no job of omidpy has committed, {place.others[0]} for "
             "one: another tool writes here, whose files `published` does not list, a job with "
             "conflict='replace' removes, and which it does not see come"
         )
-        yield Found("others", Health.WARNING, detail, {"files": len(place.others)})
+        yield DestinationFinding("others", Health.WARNING, detail, {"files": len(place.others)})
     for record in place.records:
         detail = (
             f"{record} is here, which no job of omidpy keeps: who reads by it sees nothing of a "
             "job, and a job with conflict='replace' removes files that it names; write elsewhere, "
             "or a Delta table with table_format='delta'"
         )
-        yield Found("record", Health.WARNING, detail, {"record": record})
+        yield DestinationFinding("record", Health.WARNING, detail, {"record": record})
     if place.unfinished:
         detail = (
             f"{len(place.unfinished)} jobs have begun to commit and not ended: run `omidpy "
             f"committers plan list {folder.url}`"
         )
-        yield Found("plans", Health.WARNING, detail, {"jobs": list(place.unfinished)})
+        yield DestinationFinding("plans", Health.WARNING, detail, {"jobs": list(place.unfinished)})

@@ -80,7 +80,7 @@ _WEATHER: Final = Retry(max=1_000_000, first_s=0.5, longest_s=30.0)
 
 
 @dataclass(frozen=True)
-class Driver:
+class DriverEnvironment:
     """What steps get that the job's own driver runs; others open the store by its options."""
 
     committing: ObjectStore
@@ -185,7 +185,7 @@ class Publish(Step):
                     if found is None or found.outcome == "committed":
                         raise
         # A store that steps share may be sending for a step that this process was deposed from.
-        is_own = isinstance(env, Driver) and self.sender == store.id
+        is_own = isinstance(env, DriverEnvironment) and self.sender == store.id
         is_anothers = bool(self.sender) and not is_own
         return Withdraw(
             self.destination,
@@ -311,7 +311,7 @@ def _opened(
     one: Begin | Publish | Withdraw | Sweep | Abandon, env: Any
 ) -> tuple[ObjectStore, Plan]:
     """Return the store of a step, and the plan of a job that has nothing."""
-    driver = env.committing if isinstance(env, Driver) else None
+    driver = env.committing if isinstance(env, DriverEnvironment) else None
     plan = Plan(one.job_id, "omidpy", parse_folder(one.destination), (), success=None)
     # The driver's own counts its requests, and has a client already.  Others' is this process's:
     # a client costs more time than a look, and its store remembers which requests had no answer.
@@ -422,7 +422,7 @@ class Operations:
         """Return what an operation has come to, and what is to be said of its plan besides."""
         first = Begin(plan.folder.url, plan.job_id, _reachable(store.options), clock.wall_ms())
         with self.opened() as operations:
-            fate = Fate(Driver(store), operations, {KIND: 1})
+            fate = Fate(DriverEnvironment(store), operations, {KIND: 1})
             handle = fate.submit(KIND, first, key=(KIND, plan.address))
             try:
                 ending.begin(store, plan)

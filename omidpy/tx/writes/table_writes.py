@@ -59,7 +59,7 @@ class CheckedDelete(NamedTuple):
 
 CheckedWrite: TypeAlias = CheckedPut | CheckedDelete
 
-Found: TypeAlias = Mapping[tuple[bytes, tuple[bytes, ...]], SeenRow]
+SeenRows: TypeAlias = Mapping[tuple[bytes, tuple[bytes, ...]], SeenRow]
 """(row, families) -> what the snapshot sees of them."""
 
 
@@ -263,7 +263,7 @@ class TableWrites:
         """Hand one delete to the transaction.  Cost: 1 get if it takes a family along."""
         self.apply((checked,), self.read_for((checked,)))
 
-    def read_for(self, writes: Sequence[CheckedWrite]) -> Found:
+    def read_for(self, writes: Sequence[CheckedWrite]) -> SeenRows:
         """Read what the deletes among some writes take along; the transaction is not changed.
 
         Cost: 1 get, and 1 more for each other choice of families; none if none is deleted.
@@ -280,7 +280,7 @@ class TableWrites:
             found.update(zip(((row, families) for row in rows), seen, strict=True))
         return found
 
-    def apply(self, writes: Sequence[CheckedWrite], found: Found) -> None:
+    def apply(self, writes: Sequence[CheckedWrite], found: SeenRows) -> None:
         """Hand writes to the transaction, in their order.
 
         Args:

@@ -71,7 +71,7 @@ class World:
     def recover(self, store: Store | None = None, objects: ObjectStore | None = None) -> None:
         """Run whatever operations there are, as somebody else and later."""
         clock = ManualClock()
-        env = None if objects is None else operation.Driver(objects)
+        env = None if objects is None else operation.DriverEnvironment(objects)
         fate = Fate(env, TableFateStore(store or self.store), clock=clock)
         for _ in range(100):
             wait_s = fate.run_pending()

@@ -14,7 +14,7 @@ from omidpy.committers.objects import store as stores
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
 from omidpy.committers.publishing import ending, operation
-from omidpy.committers.publishing.operation import ENDED_WITHIN_S, Driver, Operations
+from omidpy.committers.publishing.operation import ENDED_WITHIN_S, DriverEnvironment, Operations
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Operation, Status
 from omidpy.fate.table.store import TableFateStore
@@ -50,7 +50,7 @@ def leave(store: MemoryStore, clock: ManualClock, folder: str, at: str) -> None:
     def run(_: Operations, fate: Fate, handle: OperationHandle) -> Any:
         del fate, handle
         requests = store_of(job)
-        env = Driver(requests)
+        env = DriverEnvironment(requests)
         driver = Fate(env, operations_of(store, mortal), {"PUBLISH": 1}, clock=clock)
         requests.before_request = lambda name: die() if name == "PutObject" else None
         while True:
@@ -125,7 +125,7 @@ def test_a_plan_is_looked_for_less_and_less_often(clock: ManualClock) -> None:
     store = ObjectStore()
     first = operation.Begin("s3://lake/out", "job_00001", store.options, clock.wall_ms())
     pauses = []
-    while (pause := first.ready(None, Driver(store))) is not None:  # type: ignore[arg-type]  # unused
+    while (pause := first.ready(None, DriverEnvironment(store))) is not None:  # type: ignore[arg-type]  # unused
         pauses.append(pause.seconds)
         clock.advance(pause.seconds)
     assert pauses[0] == operation.LOOK_EVERY_S

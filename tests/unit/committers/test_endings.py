@@ -23,7 +23,7 @@ from omidpy.committers.publishing import ending, lateness, operation
 from omidpy.committers.publishing.operation import (
     Abandon,
     Begin,
-    Driver,
+    DriverEnvironment,
     Operations,
     Publish,
     Sweep,
@@ -274,12 +274,12 @@ def test_a_plan_at_the_top_of_a_bucket_keeps_what_it_speaks_of(store: ObjectStor
 def begun(store: ObjectStore, submitted_ms: int = 0) -> Any:
     """Run the first step of an operation whose driver is long overdue."""
     step = Begin(OUT.url, JOB, StoreOptions(), submitted_ms)
-    return step.call(None, Driver(store))  # type: ignore[arg-type]  # which it does not look at
+    return step.call(None, DriverEnvironment(store))  # type: ignore[arg-type]  # which it does not look at
 
 
 def called(step: Any, store: ObjectStore) -> Any:
     """Call a step that reports how far it is to nobody."""
-    return step.call(SimpleNamespace(progress=lambda _: None), Driver(store))
+    return step.call(SimpleNamespace(progress=lambda _: None), DriverEnvironment(store))
 
 
 def test_who_waits_for_a_dead_driver_has_the_last_word(store: ObjectStore) -> None:
@@ -354,7 +354,7 @@ def test_a_plan_that_somebody_finishes_meanwhile_was_not_given_up(
     store.before_request = hurry
     again = begun(store)
     assert isinstance(again, Again)
-    found = again.step.call(None, Driver(store))  # type: ignore[arg-type]  # which it does not look at
+    found = again.step.call(None, DriverEnvironment(store))  # type: ignore[arg-type]  # which it does not look at
     assert isinstance(found, Done)
     assert found.result["outcome"] == operation.COMMITTED
 
@@ -363,7 +363,7 @@ def test_a_plan_that_is_rolled_back_by_hand_is_withdrawn(store: ObjectStore) -> 
     """Nobody completes what others see aborted."""
     write(store, PLAN, state="rolling back")
     step = Publish(OUT.url, JOB, StoreOptions(), "one", "out/a", sender="another")
-    found = step.call(None, Driver(store))  # type: ignore[arg-type]  # which it does not look at
+    found = step.call(None, DriverEnvironment(store))  # type: ignore[arg-type]  # which it does not look at
     assert isinstance(found, Withdraw)
     assert found.why == "somebody has rolled it back"
     assert keys(store) == [KEY]
@@ -418,7 +418,7 @@ def test_what_may_come_late_is_waited_for_however_the_date_is_set(
     hour_s, day_s = operation.LATE_WAIT_MS / 1000, operation.DATES_DIFFER_MS / 1000
 
     def left_s(one: Any) -> float:
-        pause = one.ready(cast("Any", None), Driver(store))
+        pause = one.ready(cast("Any", None), DriverEnvironment(store))
         return 0.0 if pause is None else float(pause.seconds)
 
     def by_date() -> Any:
@@ -458,7 +458,7 @@ def test_an_operation_that_has_begun_is_not_failed_by_hand(store: ObjectStore, f
     for name in ("GetObject", "ListMultipartUploads"):
         store.client.meta.events.register(f"before-call.s3.{name}", break_down)
     with Operations(MemoryStore()).opened() as kept:
-        fate = Fate(Driver(store), kept)
+        fate = Fate(DriverEnvironment(store), kept)
         handle = fate.submit(operation.KIND, first)
         fate.run_pending()
         told = Admin(kept).fail(handle.id)
@@ -491,7 +491,7 @@ def test_an_operation_is_known_by_the_plan_that_it_has_in_hand(store: ObjectStor
     operations = Operations(cells)
     step = Begin(OUT.url, JOB, StoreOptions(), 0)
     with operations.opened() as kept:
-        fate = Fate(Driver(store), kept)
+        fate = Fate(DriverEnvironment(store), kept)
         handle = fate.submit(operation.KIND, step, key=(operation.KIND, PLAN.address))
         found = operations.under_way(PLAN.address)
         assert found is not None

@@ -50,7 +50,7 @@ _RAW_CALL: Final = (
 """`getThriftServerType` in the binary protocol, buffered: what most gateways understand."""
 
 
-class Found(NamedTuple):
+class Probed(NamedTuple):
     """What answers at a gateway, or why nothing does."""
 
     gateway: Gateway
@@ -60,14 +60,14 @@ class Found(NamedTuple):
     """Why none was understood, with the remedy; None if one was."""
 
 
-def probe(address: HBaseAddress, gateway: Gateway, *, patience_s: float = PATIENCE_S) -> Found:
+def probe(address: HBaseAddress, gateway: Gateway, *, patience_s: float = PATIENCE_S) -> Probed:
     """Find out how to speak to a gateway; the address says where TLS and SASL are to be used.
 
     Cost: 4 connections and calls at once, some more if none of them is understood.
     """
     problem = _unreachable(gateway, patience_s)
     if problem is not None:
-        return Found(gateway, None, problem)
+        return Probed(gateway, None, problem)
     candidates = [
         dataclasses.replace(
             address,
@@ -83,13 +83,13 @@ def probe(address: HBaseAddress, gateway: Gateway, *, patience_s: float = PATIEN
         answers = list(executor.map(lambda one: _api_at(one, gateway), candidates))
     for candidate, answer in zip(candidates, answers, strict=True):
         if isinstance(answer, str):
-            return Found(gateway, _url(address, candidate, answer, gateway), None)
+            return Probed(gateway, _url(address, candidate, answer, gateway), None)
     for answer in answers:
         if isinstance(answer, ConfigError | ssl.SSLCertVerificationError):
             meant = translate(answer, address=address, table=None, what="TLS", gateway=gateway)
-            return Found(gateway, None, str(meant))
+            return Probed(gateway, None, str(meant))
     heard = [text_of(answer) for answer in answers if isinstance(answer, Exception)]
-    return Found(gateway, None, _diagnosis(address, gateway, patience_s, heard))
+    return Probed(gateway, None, _diagnosis(address, gateway, patience_s, heard))
 
 
 def _unreachable(gateway: Gateway, patience_s: float) -> str | None:
