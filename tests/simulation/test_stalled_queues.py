@@ -59,7 +59,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/recipes/export_queue/entries/dead.py bury delete",
         "omidpy/recipes/export_queue/entries/dead.py claimed.claim delete",
         "omidpy/recipes/export_queue/entries/dead.py spoil_claims delete",
-        "omidpy/recipes/export_queue/entries/dead.py rewrite delete",
+        "omidpy/recipes/export_queue/entries/dead.py rewrite_within delete",
         "omidpy/recipes/export_queue/entries/dead.py keep delete",
         "omidpy/recipes/export_queue/delivery/bucket.py Delivery._export delete",
         "omidpy/recipes/export_queue/entries/acknowledgement.py _taken_out delete",

@@ -55,6 +55,7 @@ REPAIRS: Final = "fsck writes what is true whoever writes it: tests/contract/tes
 ZOOKEEPER: Final = "tests/integration/test_stalled_sessions.py"
 QUEUES: Final = "export queues alone: tests/unit/recipes/test_export_deposed.py"
 SHOWN: Final = "rows that only people look at: tests/unit/compactor/test_advances.py"
+FILES: Final = "a file that only people look at: tests/unit/compactor/test_files.py"
 KEYS: Final = "exact versions, whoever uses one meanwhile: tests/unit/compactor/test_keys.py"
 GHOSTS: Final = "one that was made too late goes with the next: tests/unit/facts/test_makers.py"
 GARBLED: Final = (
@@ -116,8 +117,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/facts/tables/sightings.py _sight replace",
         "omidpy/facts/tables/sightings.py accept replace",
         "omidpy/facts/tables/sightings.py sight_adopted replace",
-        "compactor/pruning/snapshot_holds.py SnapshotHolds._held replace",
-        "compactor/pruning/snapshot_holds.py SnapshotHolds._held write",
+        "compactor/pruning/snapshot_holds.py SnapshotHolds._recorded replace",
         "compactor/pruning/snapshot_holds.py SnapshotHolds._remember_root write",
         "compactor/pruning/snapshot_holds.py SnapshotHolds.limit forget",
         "compactor/pruning/snapshot_holds.py find_root write",
@@ -146,8 +146,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/fate/zookeeper/session.py ZooKeeperSession._change delete",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore._make_path change",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore._make_path make",
-        "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.claim_key change",
-        "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.insert change",
+        "omidpy/fate/zookeeper/store.py ZooKeeperFateStore._change change",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.remove change",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.remove_unreadable change",
         "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.swap change",
@@ -163,6 +162,11 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     SHOWN: (
         "compactor/ranges/advances.py Teller.tell write",
         "compactor/ranges/advances.py _forget forget",
+    ),
+    FILES: (
+        "compactor/shell/files.py put_file write",
+        "compactor/shell/files.py _replace write",
+        "compactor/shell/files.py _replace replace",
     ),
     KEYS: ("compactor/pruning/keys.py forget_keys write",),
     GHOSTS: ("omidpy/facts/tables/makers.py Makers.remove_ghost drop_table",),
