@@ -728,6 +728,13 @@ def test_a_savepoint_cancelled_while_it_is_left_is_undone() -> None:
     asyncio.run(_with_manager(main, client))
 
 
+async def a_batch(tx: aio.Transaction) -> None:
+    """Write a batch of two, handed over as its block is left."""
+    async with tx.table(TABLE).batch() as batch:
+        await batch.put(b"b", {b"cf:q": b"2"})
+        await batch.delete(b"c")
+
+
 def test_a_batch_cancelled_while_it_is_left_forbids_the_commit() -> None:
     """All of it was handed over, as if nobody had been told otherwise."""
     client, gate = gated("get.before")
@@ -736,12 +743,7 @@ def test_a_batch_cancelled_while_it_is_left_forbids_the_commit() -> None:
         tx = await tm.begin()
         await tx.table(TABLE).put(b"a", {b"cf:q": b"1"})
 
-        async def work() -> None:
-            async with tx.table(TABLE).batch() as batch:
-                await batch.put(b"b", {b"cf:q": b"2"})
-                await batch.delete(b"c")
-
-        task = asyncio.create_task(work())
+        task = asyncio.create_task(a_batch(tx))
         await gate.wait_reached()
         task.cancel()
         gate.opened.set()
@@ -761,12 +763,7 @@ def test_a_commit_that_waits_for_a_batch_commits_none_that_is_cancelled() -> Non
     async def main(tm: aio.TransactionManager, client: Client) -> None:
         tx = await tm.begin()
 
-        async def work() -> None:
-            async with tx.table(TABLE).batch() as batch:
-                await batch.put(b"b", {b"cf:q": b"2"})
-                await batch.delete(b"c")
-
-        task = asyncio.create_task(work())
+        task = asyncio.create_task(a_batch(tx))
         await gate.wait_reached()
         beside = asyncio.create_task(tx.commit())
         await asyncio.sleep(0)
@@ -900,12 +897,7 @@ def test_nor_a_batch() -> None:
     async def main(tm: aio.TransactionManager, client: Client) -> None:
         tx = await tm.begin()
 
-        async def work() -> None:
-            async with tx.table(TABLE).batch() as batch:
-                await batch.put(b"b", {b"cf:q": b"2"})
-                await batch.delete(b"c")
-
-        await interrupted_twice(gate, work())
+        await interrupted_twice(gate, a_batch(tx))
         with pytest.raises(TransactionAborted):
             await tx.commit()
         assert client.raw() == []
