@@ -25,11 +25,13 @@ from omidpy.opening import open_store
 from tests.machines.browser import Browser, chromium
 from tests.machines.console import REGIONS, fill, running
 from tests.machines.processes import tso_server
+from tests.machines.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
 TOKEN: Final = "t" * 24
 LOADED_WITHIN_S: Final = 2.0
+ANSWERED_WITHIN_S: Final = 20.0
 TAB: Final = "\ue004"
 ENTER: Final = "\ue007"
 
@@ -159,7 +161,8 @@ def test_an_operation_is_cancelled_by_the_keyboard(world: World, browser: Browse
             break
     browser.press(ENTER)
     waiting = world.made["operations"]["waiting"]
-    assert f"FaTE transaction {waiting} was cancelled" in browser.text()
+    told = f"FaTE transaction {waiting} was cancelled"
+    wait_for(lambda: told in browser.text(), ANSWERED_WITHIN_S)  # a key waits for no page
     assert "alice, by token" in browser.text()
     assert browser.complaints() == []
 

@@ -95,7 +95,7 @@ class Browser:
 
     def text(self) -> str:
         """Return what one reads."""
-        return str(self.driver.execute_script("return document.body.innerText"))
+        return str(self.driver.execute_script("return document.body?.innerText ?? ''"))
 
     def photograph(self, path: Path, *, height: int, words: dict[str, str]) -> None:
         """Write the top of the page as a small picture, some of its words replaced."""
