@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_NO_THREAD: Final = ("can't start new thread", "can't create new thread")
+"""What Python says of one that it cannot start, before 3.13 and as it ends."""
+
+
+def says_no_thread(error: BaseException) -> bool:
+    """Say whether an error is that no thread can be started."""
+    return isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD)
 
 
 def submitted(
@@ -35,7 +43,7 @@ def submitted(
     except RuntimeError as error:
         # One that has begun all the same, in another thread of the pool, is told of as any other.
         if made.cancel():
-            if "new thread" not in str(error):  # the pool was closed
+            if not says_no_thread(error):  # the pool was closed
                 raise
             return None
     return made

@@ -20,6 +20,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from omidpy.base.callers.pools import says_no_thread
 from omidpy.errors import (
     CommitOutcomeUnknown,
     ConfigError,
@@ -39,8 +40,6 @@ MOST_UNPROVEN: Final = 3
 _OF_SETTINGS: Final = frozenset({401, 402, 403, 404, 405, 407, 410, 451})
 _OF_FENCES: Final = frozenset({409, 412})
 _LATER: Final = frozenset({408, 421, 423, 424, 425, 429})
-_NO_THREAD: Final = ("can't start new thread", "can't create new thread")
-"""What Python says of one, before 3.13 and as it ends."""
 _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _END = 400, 500, 600
 
 
@@ -72,9 +71,7 @@ def blame(error: Exception) -> Blame:
 
 def _lacks(error: Exception) -> bool:
     """Say whether this process, or the machine, lacks what any entry needs."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and str(error).startswith(_NO_THREAD)
-    )
+    return isinstance(error, MemoryError) or says_no_thread(error)
 
 
 def may_speak_of_an_owner(error: Exception) -> bool:

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from omidpy.base.timing.pauses import Pauses
 from omidpy.base.within import within
 from omidpy.model import Cell
 from omidpy.storage import forking
@@ -210,12 +211,11 @@ class Locations:
             NotSent: it does.
         """
         lock = self._lock_of(table)
-        pauses = 0
+        pauses = Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S, at_least=0.5)
         while lock.locked():
             if time.monotonic() > until_s:
                 raise NotSent(f"another thread is still looking for a region of table {table!r}")
-            pauses += 1
-            time.sleep(min(_LONGEST_PAUSE_S, pauses * _FIRST_PAUSE_S))
+            time.sleep(pauses.next_s())
         return lock
 
     def _find_meta_once(self) -> ServerName:
