@@ -490,10 +490,12 @@ class SimStore:
     ) -> list[bool] | None:
         """Change rows at once; see `Store`."""
         assert self.capabilities.guarded_batches, "nobody uses what is not there"
+        groups = [one for one in mutations if isinstance(one, CellGroup)]
         return self._call(
             "write_guarded",
             lambda: self._shared.write_guarded(mutations, guard, self._process, durable=durable),
             is_write=True,
+            tables={table for group in groups for table in group.cells},
         )
 
     # -- life ------------------------------------------------------------------------------------
