@@ -6,6 +6,10 @@ an abort.  Absence alone proves nothing, because an entry goes once its transact
 
 The shadow cell is read before and after the commit table: it appears before the entry goes.  Its
 cell is the transaction's *witness*: any that it wrote, with the name of its table.
+
+Nor does an invalidation prove anything alone.  Who plants one looks before.  If he stands still in
+between, a late entry of a dead oracle may come, be healed and be pruned, and what he plants stands
+under a transaction that has committed.  Its cells tell, as long as they are there.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from omidpy.facts.commit_table import (
     read_timestamp_ceiling,
 )
 from omidpy.facts.control import ControlTable
-from omidpy.facts.watermarks import COLLECTION_HORIZON
+from omidpy.facts.watermarks import COLLECTION_HORIZON, Watermarks
 from omidpy.facts.witnesses import witness_state
 from omidpy.model import (
     Aborted,
@@ -141,9 +145,21 @@ class OutcomeFinder:
             if entry is INVALID:
                 # A shadow cell outranks an invalidation; it is durable before the entry goes.
                 reached("outcome.invalidation_found", "I9")
-                shadow, _ = self._witness_state(witness)
-                return Aborted() if shadow is None else Committed(shadow)
+                shadow, is_present = self._witness_state(witness)
+                if shadow is not None:
+                    return Committed(shadow)
+                return self._of_invalidation(start_ts, is_present=is_present)
         return Undecided()
+
+    def _of_invalidation(self, start_ts: Timestamp, *, is_present: bool) -> Outcome:
+        """Return what one says that no shadow cell belies: with its cell, that may be gone (I9)."""
+        # Both horizons are published before anything goes by them, and are read behind the look.
+        watermarks = Watermarks(ControlTable(self._store))
+        if is_present or start_ts > max(
+            watermarks.prune_horizon(), watermarks.collection_horizon()
+        ):
+            return Aborted()
+        return Forgotten()
 
     def _ask(
         self,
@@ -254,13 +270,18 @@ class OutcomeFinder:
         if not self._commit_table.invalidate(start_ts):
             reached("outcome.commit_was_first", "I8")
             return self._evidence(start_ts, witness)
-        shadow, _ = self._witness_state(witness)
-        if shadow is None:
-            reached("outcome.forbidden", "I9")
-            return Aborted()
-        # It was completed between our reads, so that what we planted is false.
-        self._commit_table.undo_invalidation(start_ts)
-        return Committed(shadow)
+        shadow, is_present = self._witness_state(witness)
+        if shadow is not None:
+            # It was completed between our reads, so that what we planted is false.
+            self._commit_table.undo_invalidation(start_ts)
+            return Committed(shadow)
+        if not is_present:
+            # Between our reads, which may be hours apart, its cell went, as an entry of a queue
+            # does once it was delivered; and with it perhaps the commit entry that it had by then,
+            # which was no abort (I9).
+            return unless_present
+        reached("outcome.forbidden", "I9")
+        return Aborted()
 
     def _witness_state(self, witness: TableCell | None) -> tuple[Timestamp | None, bool]:
         return (None, False) if witness is None else witness_state(self._store, *witness)
@@ -272,12 +293,14 @@ def recorded_outcome(store: Store, commit_table: CommitTable, start_ts: Timestam
     `Undecided` says no more than that there is no entry and none is excluded: a transaction that is
     complete has none either.
 
-    Cost: 1 commit table get, 2 more where there is no entry.
+    Cost: 1 commit table get, 1 more for an invalidation and 2 where there is no entry.
     """
     start_ts = base(start_ts)
     entry = commit_table.read((start_ts,))[start_ts]
     if entry is INVALID:
-        return Aborted()
+        # Below the prune horizon it may have been planted under a commit whose entry was pruned.
+        is_told = start_ts > Watermarks(ControlTable(store)).prune_horizon()
+        return Aborted() if is_told else Forgotten()
     if isinstance(entry, int):
         return Committed(Timestamp(entry))
     return Forgotten() if start_ts <= read_low_watermark(store) else Undecided()

@@ -24,7 +24,7 @@ from omidpy.errors import (
 )
 from omidpy.facts.commit_table import COMMIT
 from omidpy.facts.control import ControlTable
-from omidpy.facts.watermarks import COLLECTION_HORIZON
+from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON
 from omidpy.model import (
     Aborted,
     Cell,
@@ -343,6 +343,51 @@ def test_a_forgotten_decision_whose_entry_lands_before_it_is_forbidden_is_a_comm
     assert client.read() == {b"cf:q": b"v"}
 
 
+def collected(client: Client, start_ts: int) -> None:
+    """Remove the cell of a transaction and its shadow cell."""
+    deletes = [DeleteVersion(b"cf", one, start_ts) for one in (b"q", shadow_qualifier(b"q"))]
+    client.store.write({TABLE: [RowMutation(b"r", deletes=tuple(deletes))]})
+
+
+def test_what_was_healed_pruned_and_collected_before_it_is_forbidden_is_no_abort() -> None:
+    """Who stands still behind his look forbids what has committed, been seen, and gone."""
+    client = Client(FaultyStore(MemoryStore()))
+    assert isinstance(client.store, FaultyStore)
+    tx, error = unknown(client, decided=False)
+    client.oracle.invalidation = forgetful
+    plans = client.store.plans
+
+    def pass_by() -> None:
+        plans.clear()
+        land_entry(client, tx.start_ts)
+        assert client.read() == {b"cf:q": b"v"}
+        client.commit_table.complete([tx.start_ts])
+        ControlTable(client.store).raise_number(PRUNE_HORIZON, tx.start_ts)
+        collected(client, tx.start_ts)
+
+    plans.append(on("check_and_mutate.before", pass_by, table=client.commit_table.name))
+    assert client.tm.outcome(tx) == Forgotten()
+    assert tx.status is TransactionStatus.UNKNOWN
+    assert client.tm.outcome(error) == Forgotten()
+    assert client.tm.outcome(int(tx.start_ts)) == Forgotten()
+
+
+@pytest.mark.parametrize("horizon", [PRUNE_HORIZON, COLLECTION_HORIZON])
+def test_an_invalidation_tells_nothing_where_cell_and_entry_may_be_gone(
+    client: Client, horizon: bytes
+) -> None:
+    """Somebody may have stood still before he planted it.  With its cell it tells all the same."""
+    tx, error = unknown(client, decided=False)
+    assert client.commit_table.invalidate(tx.start_ts)
+    control = ControlTable(client.store)
+    control.raise_number(horizon, tx.start_ts)
+    assert client.tm.outcome(error) == Aborted()
+    collected(client, tx.start_ts)
+    assert client.tm.outcome(error) == Forgotten()
+    control.write(horizon, encode_long(tx.start_ts - 1))
+    assert client.tm.outcome(error) == Aborted()
+
+
 def test_a_forgotten_decision_without_any_cell_stays_open(client: Client) -> None:
     """The cell may have been collected, committed or not."""
     tx, error = unknown(client, decided=False)
@@ -605,6 +650,8 @@ def test_a_bare_number_asks_the_commit_table_and_writes_nothing() -> None:
     assert client.tm.outcome(int(tx.start_ts)) == Forgotten()
     client.commit_table.invalidate(tx.start_ts)
     assert client.tm.outcome(int(tx.start_ts)) == Aborted()
+    ControlTable(client.store).raise_number(PRUNE_HORIZON, tx.start_ts)
+    assert client.tm.outcome(int(tx.start_ts)) == Forgotten()
 
 
 @pytest.mark.parametrize("what", [True, "50", None, 50.0])

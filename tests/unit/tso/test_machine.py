@@ -402,6 +402,19 @@ def test_an_invalidation_below_the_watermark_is_answered_from_the_table() -> Non
     assert unknown not in after.disk.entries
 
 
+def test_an_invalidation_at_the_prune_horizon_tells_nothing() -> None:
+    """Who planted it may have stood still while a commit came, was healed, and was pruned."""
+    before = Driver()
+    start_ts = before.begin()
+    before.disk.entries[start_ts] = INVALID
+    after = Driver(disk=before.disk)
+    after.disk.prune_horizon = start_ts
+    assert after.invalidate(start_ts) == InvalidateResponse(start_ts, InvalidateVerdict.UNKNOWN)
+    after.disk.prune_horizon = start_ts - 50
+    expected = InvalidateResponse(start_ts, InvalidateVerdict.INVALIDATED)
+    assert after.invalidate(start_ts) == expected
+
+
 def test_an_invalidation_where_memory_is_not_whole_plants_nothing() -> None:
     """The decision may be one of those forgotten, and its entry completed and gone."""
     driver = Driver(small(decision_memory=2))

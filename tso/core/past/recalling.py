@@ -48,7 +48,11 @@ class Recaller:
                     return outcome_of(start_ts, None)
                 return outcome_of(start_ts, Timestamp(remembered) if remembered > 0 else INVALID)
             case Recall.INVALIDATION_FROM_TABLE:
-                return outcome_of(start_ts, result.entries[start_ts])
+                entry = result.entries[start_ts]
+                if entry is INVALID and start_ts <= result.prune_horizon:
+                    # Planted, perhaps, by who stood still while a commit came and was pruned (I9).
+                    entry = None
+                return outcome_of(start_ts, entry)
             case Recall.INVALIDATION_PLANTED:
                 entry = result.entries[start_ts]
                 if entry is not None and entry is not INVALID:
