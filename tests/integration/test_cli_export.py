@@ -11,16 +11,18 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import generate_latest
 
 import omidpy
 from omidpy.cli import main
+from omidpy.errors import StorageUnavailable
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue.delivery import patience
 from omidpy.recipes.export_queue.entries.stored.state import Places
-from omidpy.recipes.export_queue.upkeep import rebucketing
+from omidpy.recipes.export_queue.upkeep import making, rebucketing
 from tests.machines.documents import environment
 from tests.machines.processes import tso_server
 from tests.machines.waiting import wait_for
@@ -107,6 +109,43 @@ def test_a_queue_is_made_looked_at_delivered_and_dropped(cli: Cli, url: str) -> 
     code, _, err = cli("lag", "q")
     assert code == 1
     assert "was dropped" in err
+
+
+def test_a_drop_that_was_interrupted_is_finished_by_the_next(
+    cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its table held the horizon of every compaction, and no verb removed it."""
+    cli("create", "q")
+    add(url, (b"a", 1))
+    which = json.loads(cli("drop", "q", "--json")[1])["incarnation"]
+    with monkeypatch.context() as patched:
+        patched.setattr(making, "_remove", Mock(side_effect=StorageUnavailable("no answer")))
+        assert cli("drop", "q", "--apply", "--incarnation", which)[0] == 1
+    code, out, err = cli("drop", "q")
+    expected = (
+        f"would drop q ({which}), and 0 entries that wait\nnothing was changed; add --apply\n"
+    )
+    assert (code, out, err) == (0, expected, "")
+    code, out, err = cli("drop", "q", "--apply", "--incarnation", which)
+    assert (code, out, err) == (0, "dropped q, and 0 entries that wait\n", "")
+    with omidpy.connect(url) as tm:
+        assert not [one.name for one in tm.store.tables() if "EXPORT" in one.name]
+    code, _, err = cli("drop", "q", "--apply", "--incarnation", which)
+    assert code == 1
+    assert "was dropped" in err
+
+
+def test_a_drop_that_names_the_incarnation_leaves_the_next_queue_alone(cli: Cli, url: str) -> None:
+    """Its answer was lost, and the queue was made anew since."""
+    cli("create", "q")
+    which = json.loads(cli("drop", "q", "--json")[1])["incarnation"]
+    assert cli("drop", "q", "--incarnation", which, "--apply")[0] == 0
+    cli("create", "q")
+    add(url, (b"a", 1))
+    code, out, err = cli("drop", "q", "--incarnation", which, "--apply")
+    assert (code, out) == (1, "")
+    assert f"the incarnation {which} of the export queue 'q' is gone" in err
+    assert "1 entries wait" in cli("lag", "q")[1]
 
 
 def test_an_exporter_of_the_users_is_named_by_its_module(cli: Cli, url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -27,7 +28,7 @@ from omidpy.cli.queues.common import (
     opened_queue,
 )
 from omidpy.cli.queues.run import once, run
-from omidpy.errors import UsageError
+from omidpy.errors import NoSuchQueue, UsageError
 from omidpy.recipes.export_queue import ExportQueue, Lag
 from omidpy.recipes.export_queue.queue import DEFAULT_BUCKETS
 from omidpy.reports.queues import counted, entry_document, lag_document, letter_document
@@ -304,21 +305,38 @@ def ack(
 def drop(
     queue: QueueId,
     *,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--incarnation",
+            metavar="ID",
+            help="Which one of its id, as it is shown without --apply: another one is left as it "
+            "is, so that the command can be given again where nobody knows how it has ended.",
+        ),
+    ] = None,
     store: StoreUrl,
     tso: TsoAddress = None,
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a queue with everything in it."""
+    """Remove a queue with everything in it, or what an interrupted drop has left of one."""
+    waiting = 0
     with managed(store, tso) as tm:
-        opened = ExportQueue.open(tm, queue)
-        waiting = opened.lag().entries
+        opened = ExportQueue.open_to_drop(tm, queue, only=only)
+        with contextlib.suppress(NoSuchQueue):  # of one that is half gone nobody counts
+            waiting = opened.lag().entries
         if apply:
             opened.drop()
     done = "dropped" if apply else "would drop"
+    which = f" ({opened.incarnation})" if opened.incarnation and not apply else ""
     _answer(
-        {"queue": queue, "applied": apply, "entries": waiting},
-        f"{done} {queue}, and {waiting} entries that wait",
+        {
+            "queue": queue,
+            "applied": apply,
+            "entries": waiting,
+            "incarnation": opened.incarnation or None,
+        },
+        f"{done} {queue}{which}, and {waiting} entries that wait",
         as_json=as_json,
     )
 

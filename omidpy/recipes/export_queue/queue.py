@@ -145,6 +145,27 @@ class ExportQueue:
         return cls(tm, places, making.find(tm, places), read_s)
 
     @classmethod
+    def open_to_drop(
+        cls, tm: TransactionManager, queue_id: str, *, only: str | None = None
+    ) -> ExportQueue:
+        """Open a queue in order to `drop` it, also one whose dropping was stopped half-way.
+
+        Args:
+            tm: The manager.
+            queue_id: Its id.
+            only: The incarnation that is meant, for who drops again because no answer came: a
+                later queue of the id is left alone.
+
+        Raises:
+            NoSuchQueue: there is none of this id, and nothing is left of one; or it is another.
+
+        Cost: 1 get; of one that was dropped 1 look at each of its tables.
+        """
+        places = Places.of(tm.session.catalog, queue_id)
+        read_s = tm.session.clock.monotonic_s()  # before: see `_refreshed`
+        return cls(tm, places, making.find_to_drop(tm, places, only=only), read_s)
+
+    @classmethod
     def restate(
         cls,
         tm: TransactionManager,
@@ -186,6 +207,11 @@ class ExportQueue:
     def buckets(self) -> int:
         """How many buckets it has, as this object has last seen."""
         return self._definition.buckets
+
+    @property
+    def incarnation(self) -> str:
+        """What no other queue has; empty where an earlier version has made it."""
+        return self._definition.incarnation
 
     def exists(self) -> bool:
         """Say whether it was there some seconds ago, or is now."""

@@ -225,6 +225,40 @@ def drop(tm: TransactionManager, places: Places, made: int) -> None:
         find(tm, places)
 
 
+def find_to_drop(tm: TransactionManager, places: Places, *, only: str | None) -> Definition:
+    """Return the definition of a queue, also of one whose dropping was stopped half-way.
+
+    Args:
+        tm: The manager.
+        places: Where queues of its id are.
+        only: The incarnation that is meant; None: any.
+
+    Raises:
+        NoSuchQueue: there is none, and nothing is left of one; or another one has its id.
+
+    Cost: 1 get; of one that was dropped 1 look at each of its tables.
+    """
+    raw = tm.session.control.read(places.row())
+    known = None if raw is None else decoded(places, raw)
+    if known is not None and only not in (None, known.incarnation):
+        raise NoSuchQueue(
+            f"the incarnation {only} of the export queue {places.queue_id!r} is gone, and the one "
+            f"that had its id last, {known.incarnation or 'of an earlier version'}, was left as it "
+            "is"
+        )
+    if known is None or not (known.is_open or _has_tables(tm, places, known)):
+        return find(tm, places)  # says that there is none
+    return known
+
+
+def _has_tables(tm: TransactionManager, places: Places, known: Definition) -> bool:
+    for number in _numbers(known):
+        with contextlib.suppress(NoSuchTable):
+            tm.store.schema(tm.session.catalog.full_name(table_name(places.queue_id, number)))
+            return True
+    return False
+
+
 def _remove(tm: TransactionManager, places: Places, known: Definition) -> bool:
     """Remove the tables of a queue that was dropped, and the facts about it.
 
