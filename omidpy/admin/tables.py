@@ -11,6 +11,8 @@ any other of these calls on the store, or `omidpy fate run --tso ADDR`.
 What shall be dropped or emptied is the table that is there when it is asked for, by its
 incarnation: a call that comes when another table has the name is another operation, however much of
 the first one is left to do.  Where there is no table, one under way has removed it, and answers.
+Who calls again because no answer came names the incarnation that the first call meant (`only=`):
+then no later table of the name goes.
 
 A program with an executor of its own submits what `creation`, `removal` and `truncation` return:
 
@@ -26,12 +28,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from omidpy import errors
-from omidpy.admin.table_steps import PlanCreation, PlanRemoval, Renewal, TableTools, named
+from omidpy.admin.table_steps import PlanCreation, PlanRemoval, Renewal, TableTools, named, there
 from omidpy.base.schema.table_settings import settings_by_name
-from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
+from omidpy.base.tables import (
+    INCARNATION_ATTRIBUTE,
+    incarnation,
+    new_incarnation,
+    was_before,
+)
 from omidpy.base.words.arguments import check_table_name
-from omidpy.errors import CorruptCell, NoSuchTable, OperationFailed, UsageError
-from omidpy.facts.tables.catalog import NewTable
+from omidpy.errors import CorruptCell, NoSuchTable, NotTransactional, OperationFailed, UsageError
+from omidpy.facts.tables.catalog import NewTable, check_ours
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation
@@ -62,6 +69,11 @@ class TableChange(NamedTuple):
     step: Step
     key: tuple[str, ...]
 
+    @property
+    def removes(self) -> str:
+        """The incarnation that is to go; empty where none is."""
+        return "" if self.kind == CREATE else self.key[2]
+
 
 def creation(
     tm: TransactionManager,
@@ -85,25 +97,39 @@ def creation(
     return TableChange(CREATE, step, (CREATE, table, _digest(new)))
 
 
-def removal(tm: TransactionManager, name: str) -> TableChange:
+def removal(tm: TransactionManager, name: str, *, only: str | None = None) -> TableChange:
     """Return the operation that drops a table as it is now; see `drop_table`.
+
+    Args:
+        tm: A manager of its store.
+        name: The table's.
+        only: The incarnation that is meant, where another one is left as it is.
 
     Raises:
         ConfigError: the store cannot keep operations.
+        NoSuchTable: it is not there, and no operation under way has removed it.
         NotTransactional: it is not ours to drop.
     """
-    return _removal(tm, name, DROP, successor="")
+    return _removal(tm, name, DROP, successor="", only=only)
 
 
-def truncation(tm: TransactionManager, name: str) -> TableChange:
+def truncation(tm: TransactionManager, name: str, *, only: str | None = None) -> TableChange:
     """Return the operation that empties a table as it is now; see `removal`."""
-    return _removal(tm, name, TRUNCATE, successor=new_incarnation())
+    return _removal(tm, name, TRUNCATE, successor=new_incarnation(), only=only)
 
 
-def _removal(tm: TransactionManager, name: str, kind: str, *, successor: str) -> TableChange:
+def _removal(
+    tm: TransactionManager, name: str, kind: str, *, successor: str, only: str | None
+) -> TableChange:
     table = check_table_name(tm.session.catalog.full_name(name))
     # Before the look at the table: what ends in between has left it as we then find it.
     live = _changes_of(TableFateStore(tm.store), table)
+    if only is not None:
+        asked = (kind, table, only)
+        if all(key != asked for _, key in live):
+            check_which(tm.store, table, only)
+        # What has ended since is submitted anew, and finds that another has the name, or none.
+        return TableChange(kind, PlanRemoval(table, (only,), successor), asked)
     try:
         which = incarnation(named(tm.store, table))
     except NoSuchTable:
@@ -115,6 +141,39 @@ def _removal(tm: TransactionManager, name: str, kind: str, *, successor: str) ->
         which = made[-1] if made else ""
     wanted = tuple(sorted({*made, which} - {""}))
     return TableChange(kind, PlanRemoval(table, wanted, successor), (kind, table, which))
+
+
+def check_which(store: Store, table: str, only: str | None) -> str:
+    """Return which incarnation of ours has a name.
+
+    Args:
+        store: Where it is.
+        table: The name.
+        only: The incarnation that must have it; None: any.
+
+    Raises:
+        NoSuchTable: there is none, or another one has it.
+        NotTransactional: what has it is not ours, and any would do.
+    """
+    try:
+        schema = there(store, table)
+        check_ours(schema)
+    except (NoSuchTable, NotTransactional) as error:
+        if only is None:
+            raise
+        raise NoSuchTable(f"the incarnation {only} of table {table!r} is gone: {error}") from error
+    which = incarnation(schema)
+    if only not in (None, which):
+        if only in was_before(schema):
+            raise NoSuchTable(
+                f"the incarnation {only} of table {table!r} was to go, and somebody has kept it "
+                f"with `omidpy table adopt --reopen`: it is {which} now, with everything in it"
+            )
+        raise NoSuchTable(
+            f"the incarnation {only} of table {table!r} is gone; {which or 'another one'} has its "
+            "name by now, and was left as it is"
+        )
+    return which
 
 
 def _changes_of(operations: FateStore, table: str) -> list[tuple[Operation, tuple[str, ...]]]:
@@ -187,30 +246,41 @@ def create_table(
     carry_out(tm, creation(tm, name, families, splits, settings))
 
 
-def drop_table(tm: TransactionManager, name: str) -> None:
+def drop_table(tm: TransactionManager, name: str, *, only: str | None = None) -> None:
     """Remove a transactional table with everything in it, old versions too.
 
     Running transactions that wrote it abort, unlike after `tm.drop_table`.
+
+    Args:
+        tm: A manager of its store.
+        name: The table's.
+        only: The incarnation that is meant, where another one is left as it is: for who calls
+            again because no answer came.
 
     Raises:
         NoSuchTable: there is none; or somebody has kept it, by adopting it, before it was removed.
         NotTransactional: it is not ours to remove.
     """
-    carry_out(tm, removal(tm, name))
+    carry_out(tm, removal(tm, name, only=only))
 
 
-def truncate_table(tm: TransactionManager, name: str) -> None:
+def truncate_table(tm: TransactionManager, name: str, *, only: str | None = None) -> None:
     """Replace a transactional table by an empty one of the same families, options and regions.
 
     Running transactions that wrote it abort.  For a moment there is no such table.  What goes is
     history as well: a snapshot of a moment before is refused (`SnapshotTooOld`), or sees the table
     empty if it is less than a second old.
 
+    Args:
+        tm: A manager of its store.
+        name: The table's.
+        only: As for `drop_table`.
+
     Raises:
         NoSuchTable: there is none; or somebody has kept it, as for `drop_table`.
         NotTransactional: it is not ours to empty.
     """
-    carry_out(tm, truncation(tm, name))
+    carry_out(tm, truncation(tm, name, only=only))
 
 
 def carry_out(

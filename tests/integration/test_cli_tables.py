@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pytest
 
 import omidpy
 from omidpy import admin
+from omidpy.admin.table_steps import Fence
+from omidpy.base.tables import incarnation
 from omidpy.cli import main
-from omidpy.errors import ConfigError
+from omidpy.errors import ConfigError, StorageUnavailable
 from omidpy.facts.tables.catalog import check_ours
 from omidpy.facts.tables.removal import close
 from omidpy.fate import Fate, TableFateStore
@@ -65,10 +68,12 @@ def rows(url: str, table: str = "t") -> list[tuple[bytes, dict[bytes, bytes]]]:
 
 def test_without_apply_nothing_is_changed(cli: Cli, url: str) -> None:
     """And the command says what it would do."""
+    with omidpy.connect(url) as tm:
+        which = incarnation(tm.store.schema("t"))
     for words, done in [
         (("create", "new", "--families", "cf"), "create new"),
-        (("drop", "t"), "drop t"),
-        (("truncate", "t"), "truncate t"),
+        (("drop", "t"), f"drop t, incarnation {which}"),
+        (("truncate", "t"), f"truncate t, incarnation {which}"),
     ]:
         expected = f"would {done}\nnothing was changed; add --apply\n"
         assert cli(*words) == (0, expected, "")
@@ -145,6 +150,66 @@ def test_an_interrupt_says_who_goes_on(cli: Cli, monkeypatch: pytest.MonkeyPatch
     assert (code, out) == (130, "")
     assert "goes on: `omidpy fate run` with --tso finishes it, and `omidpy fate wait" in err
     assert "the same command again would drop t as it is by then" in err
+
+
+@pytest.mark.parametrize("verb", ["drop", "truncate"])
+def test_a_command_that_names_the_incarnation_is_given_again_without_harm(
+    cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Its answer was lost, it was done all the same, and others have made the table anew since."""
+    which = json.loads(cli(verb, "t", "--json")[1])["incarnation"]
+    result = OperationHandle.result
+
+    def lost(handle: OperationHandle, **options: Any) -> Any:
+        result(handle, **options)
+        raise StorageUnavailable("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OperationHandle, "result", lost)
+        code, _, err = cli(verb, "t", "--incarnation", which, "--apply")
+    assert code == 1
+    assert f"and with --incarnation {which} this one alone\nerror: no answer\n" in err
+    with omidpy.connect(url) as tm:
+        if verb == "drop":
+            tm.create_table("t", ["cf"])
+        with tm.begin() as tx:
+            tx.table("t").put(b"later", ROW)
+    for apply in ((), ("--apply",)):
+        code, out, err = cli(verb, "t", "--incarnation", which, *apply)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert f"the incarnation {which} of table 't' is gone" in err
+        assert "was left as it is" in err
+    assert rows(url) == [(b"later", ROW)]
+
+
+def test_a_command_that_names_the_incarnation_goes_on_with_what_is_under_way(
+    cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the table is gone by then; and one that somebody has kept is left to him."""
+    which = json.loads(cli("drop", "t", "--json")[1])["incarnation"]
+    removed = threading.Event()
+
+    def fails(*_: object) -> None:
+        removed.set()
+        raise StorageUnavailable("for a while")
+
+    def interrupted(*_: object) -> None:
+        assert removed.wait(LONGEST_S)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Fence, "do", fails)
+        patched.setattr(OperationHandle, "result", interrupted)
+        assert cli("drop", "t", "--incarnation", which, "--apply")[0] == 130
+    assert cli("drop", "t", "--incarnation", which, "--apply") == (0, "dropped t\n", "")
+    with omidpy.connect(url) as tm:
+        tm.create_table("t", ["cf"])
+        which = incarnation(tm.store.schema("t"))
+        close(tm.store, tm.store.schema("t"), "who is gone")
+    cli("adopt", "t", "--reopen", "--apply")
+    code, _, err = cli("drop", "t", "--incarnation", which, "--apply")
+    assert code == 1
+    assert "somebody has kept it" in err
 
 
 def test_a_daemon_finishes_what_others_have_left(url: str) -> None:

@@ -4,7 +4,8 @@ Without `--apply` each only looks.  With it, an operation is submitted and run h
 finished; killed half-way, `omidpy fate run` finishes it, and so does the next of these commands.
 Whoever gives the same one again means the table that is there by then: an operation that is under
 way is gone on with, and behind its end, which nobody may have heard of, the next table of the name
-is dropped or emptied.  So an interrupt does not advise that.
+is dropped or emptied.  So `drop` and `truncate` say which incarnation they mean, and take it
+(`--incarnation`): with that, the same command may be given as often as one likes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Annotated, Final, TypeAlias
 import typer
 
 from omidpy import admin
-from omidpy.admin.table_steps import there
+from omidpy.admin.tables import check_which
 from omidpy.base.schema.table_settings import TABLE, settings_by_name
 from omidpy.base.timing.clock import SystemClock
 from omidpy.base.words.arguments import check_table_name
@@ -25,13 +26,22 @@ from omidpy.cli.common import Apply, AsJson, StoreUrl, TsoAddress, opened, print
 from omidpy.cli.operations.common import EXIT_INTERRUPTED
 from omidpy.cli.options import as_parameters, taking
 from omidpy.connect import connect
-from omidpy.errors import UsageError
-from omidpy.facts.tables.catalog import CONFLICT_LEVELS, DEFAULT_CONFLICT_LEVEL, Catalog, check_ours
+from omidpy.errors import OracleError, StorageUnavailable, UsageError
+from omidpy.facts.tables.catalog import CONFLICT_LEVELS, DEFAULT_CONFLICT_LEVEL, Catalog
 from omidpy.fate.client import OperationHandle
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 
 Name: TypeAlias = Annotated[str, typer.Argument(help="The table.")]
+Only: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--incarnation",
+        metavar="ID",
+        help="Which one of its name, as it is shown without --apply: another one is left as it is, "
+        "so that the command can be given again where nobody knows how it has ended.",
+    ),
+]
 
 
 def _with_settings(verb: Callable[..., None]) -> Callable[..., None]:
@@ -71,10 +81,11 @@ def create(
     wanted = _names("--families", families)
     keys = [] if splits is None else _names("--splits", splits)
 
-    def look(open_store: Store) -> None:
+    def look(open_store: Store) -> str:
         clock = SystemClock()
         catalog = Catalog(open_store, clock, conflict_level=conflict_level)
         catalog.check_absent(catalog.plan(name, wanted, keys, settings).schema.name)
+        return ""
 
     _change(
         name,
@@ -92,6 +103,7 @@ def create(
 def drop(
     name: Name,
     *,
+    only: Only = None,
     store: StoreUrl,
     tso: TsoAddress = None,
     apply: Apply = False,
@@ -103,8 +115,8 @@ def drop(
     """
     _change(
         name,
-        lambda tm: admin.removal(tm, name),
-        lambda open_store: _check_ours(open_store, name),
+        lambda tm: admin.removal(tm, name, only=only),
+        lambda open_store: check_which(open_store, check_table_name(name), only),
         "drop",
         store=store,
         tso=tso,
@@ -116,6 +128,7 @@ def drop(
 def truncate(
     name: Name,
     *,
+    only: Only = None,
     store: StoreUrl,
     tso: TsoAddress = None,
     apply: Apply = False,
@@ -127,8 +140,8 @@ def truncate(
     """
     _change(
         name,
-        lambda tm: admin.truncation(tm, name),
-        lambda open_store: _check_ours(open_store, name),
+        lambda tm: admin.truncation(tm, name, only=only),
+        lambda open_store: check_which(open_store, check_table_name(name), only),
         "truncate",
         store=store,
         tso=tso,
@@ -143,7 +156,7 @@ _DONE: Final = {"create": "created", "drop": "dropped", "truncate": "truncated"}
 def _change(
     name: str,
     change: Callable[[TransactionManager], admin.TableChange],
-    look: Callable[[Store], None],
+    look: Callable[[Store], str],
     verb: str,
     *,
     store: str,
@@ -152,50 +165,59 @@ def _change(
     as_json: bool,
     conflict_level: str = DEFAULT_CONFLICT_LEVEL,
 ) -> None:
-    """Do it, or look whether it could be done."""
+    """Do it, or look whether it could be done, and which incarnation would go."""
     # Why an operation fails is told once, as the error of the verb.
     logging.getLogger("omidpy.fate").addHandler(logging.NullHandler())
     handles: list[OperationHandle] = []
     was_made_by_another = False
+    which = ""
     with opened(store, only_looks=not apply) as open_store:
         if not apply:
-            look(open_store)
+            which = look(open_store)
     if apply:
-        with (
-            _telling(verb, name, handles),
-            connect(store, tso=tso, conflict_level=conflict_level) as tm,
-        ):
-            result = admin.carry_out(tm, change(tm), on_submit=handles.append)
+        with connect(store, tso=tso, conflict_level=conflict_level) as tm:
+            asked = change(tm)
+            which = asked.removes
+            with _telling(verb, name, which, handles):
+                result = admin.carry_out(tm, asked, on_submit=handles.append)
             was_made_by_another = result.get("is_made_by_another", False)
     operation = handles[0].id if handles else None
     if as_json:
-        print_json({"table": name, "applied": apply, "operation": operation})
+        document = {"table": name, "applied": apply, "operation": operation}
+        print_json({**document, "incarnation": which} if which else document)
     elif apply:
         say(f"{_DONE[verb]} {name}")
     else:
-        say(f"would {verb} {name}\nnothing was changed; add --apply")
+        say(f"would {verb} {name}{f', incarnation {which}' if which else ''}")
+        say("nothing was changed; add --apply")
     if was_made_by_another:
         say(f"note: somebody else has made {name} anew meanwhile; it is as he made it", err=True)
 
 
 @contextmanager
-def _telling(verb: str, name: str, handles: list[OperationHandle]) -> Iterator[None]:
-    """Say, when this is interrupted, what goes on."""
+def _telling(verb: str, name: str, which: str, handles: list[OperationHandle]) -> Iterator[None]:
+    """Say, when this is interrupted or there is no answer, what goes on."""
+    again = f"the same command again would {verb} {name} as it is by then"
+    if which:
+        again += f", and with --incarnation {which} this one alone"
     try:
         yield
     except KeyboardInterrupt:
-        for handle in handles:
-            say(
-                f"interrupted; operation {handle.id} goes on: `omidpy fate run` with --tso "
-                f"finishes it, and `omidpy fate wait {handle.id}` says how it has ended; the same "
-                f"command again would {verb} {name} as it is by then",
-                err=True,
-            )
+        _say_what_goes_on("interrupted", again, handles)
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    except (OracleError, StorageUnavailable):
+        _say_what_goes_on("no answer", again, handles)
+        raise
 
 
-def _check_ours(store: Store, name: str) -> None:
-    check_ours(there(store, check_table_name(name)))
+def _say_what_goes_on(why: str, again: str, handles: list[OperationHandle]) -> None:
+    if handles:
+        operation = handles[0].id
+        goes_on = f"operation {operation} goes on: `omidpy fate run` with --tso finishes it, and "
+        goes_on += f"`omidpy fate wait {operation}` says how it has ended"
+    else:
+        goes_on = "the operation may have been submitted: `omidpy fate list` shows it"
+    say(f"{why}; {goes_on}; {again}", err=True)
 
 
 def _names(option: str, text: str) -> list[bytes]:
