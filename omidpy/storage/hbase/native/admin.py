@@ -17,6 +17,7 @@ from omidpy.storage.hbase.native.calling.calls import Calls
 from omidpy.storage.hbase.native.calling.recognition import Recognition
 from omidpy.storage.hbase.native.connections.pool import until
 from omidpy.storage.hbase.native.faults import CallFailed, Fault
+from omidpy.storage.hbase.native.translate import NAME_A_SNAPSHOT
 from omidpy.storage.hbase.native.values import (
     FamilyDescriptor,
     Region,
@@ -31,6 +32,8 @@ from omidpy.storage.hbase.native.wire.status import ServerLoad
 PROCEDURE_S: Final = 300.0
 """How long a procedure of the master's is waited for."""
 _MOST_NUMBER: Final = 2**63 - 1
+_DELETIONS: Final = 3
+"""How often a snapshot is asked to be removed whose answers are lost."""
 _FIRST_LOOK_S: Final = 0.02
 _LONGEST_LOOK_S: Final = 0.5
 
@@ -164,16 +167,38 @@ class Admin:
     def delete_snapshot(self, name: str) -> None:
         """Remove a snapshot; files that nothing else needs go some time later.
 
+        The call knows no numbers.  So the snapshot is looked at before each one: where an answer
+        was lost, one that is gone was removed, and another one that has its name by then stays.
+
         Errors: UsageError, there is none of that name.
         """
-        request = snapshots.snapshot_named(name)
-        recognition = Recognition()
-        try:
-            self._ask("DeleteSnapshot", request, bytes, None, recognition)
-        except UsageError:
-            # The call knows no numbers.  Where an answer was lost it is gone as was asked for.
-            if not recognition.is_unanswered:
-                raise
+        seen = self._snapshots_of(name)
+        if not seen:
+            raise UsageError(
+                f"there is no snapshot {name!r} at {self._calls.address.url}; {NAME_A_SNAPSHOT}"
+            )
+        for left in reversed(range(_DELETIONS)):
+            recognition = Recognition()
+            try:
+                self._calls.at_master(
+                    "DeleteSnapshot",
+                    snapshots.snapshot_named(name),
+                    bytes,
+                    what="DeleteSnapshot",
+                    table=None,
+                    is_repeatable=False,
+                    recognition=recognition,
+                )
+            except StorageUnavailable:
+                if not (left and recognition.is_unanswered):
+                    raise
+            else:
+                return
+            if self._snapshots_of(name) != seen:
+                return
+
+    def _snapshots_of(self, name: str) -> list[TableSnapshot]:
+        return [one for one in self.snapshots() if one.name == name]
 
     # -- regions -----------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ from omidpy.storage.hbase.native.faults import (
     Unanswered,
 )
 
+NAME_A_SNAPSHOT: Final = "name one that is there (`list_snapshots` in the `hbase shell`)"
+
 _PERMANENT: Final[dict[str, Meaning]] = {
     **OURS,
     "RequestTooBigException": Meaning(
@@ -40,9 +42,7 @@ _PERMANENT: Final[dict[str, Meaning]] = {
     "SnapshotExistsException": Meaning(
         UsageError, "choose another name, or delete that one (`delete_snapshot`)"
     ),
-    "SnapshotDoesNotExistException": Meaning(
-        UsageError, "name one that is there (`list_snapshots` in the `hbase shell`)"
-    ),
+    "SnapshotDoesNotExistException": Meaning(UsageError, NAME_A_SNAPSHOT),
     "BadAuthException": Meaning(
         ConfigError,
         "HBase demands authentication of another kind; add sasl=gssapi to the address for "

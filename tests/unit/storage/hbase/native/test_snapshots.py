@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -105,13 +105,70 @@ def test_a_snapshot_whose_answer_was_lost_is_asked_for_by_the_same_numbers() -> 
         client.close()
 
 
-def test_a_snapshot_is_deleted_also_where_the_first_answer_was_lost() -> None:
-    """HBase says of the repeated call that there is none, as it should be."""
-    lost, gone = Reply(after_bytes=0), fault("snapshot.SnapshotDoesNotExistException")
-    with FakeHBase(lambda _: lost if len(fake.calls) == 1 else gone) as fake:
+def there(*found: tuple[str, int]) -> Reply:
+    """Return the answer of a master that has snapshots, by name and when they were made."""
+    described = [{"name": name, "table": "t", "creation_time": when} for name, when in found]
+    answer = message("GetCompletedSnapshotsResponse", snapshots=described)
+    return Reply(answer.SerializeToString())
+
+
+def deletions(*answers: Reply, looks: Sequence[Reply]) -> Callable[[Call], Reply]:
+    """Return a master that answers looks, and calls to delete, one after the other."""
+    told, seen = iter(answers), iter(looks)
+    return lambda call: next(told if call.method == "DeleteSnapshot" else seen)
+
+
+LOST: Reply = Reply(after_bytes=0)
+ABSENT: Reply = fault("snapshot.SnapshotDoesNotExistException")
+
+
+@pytest.mark.parametrize(
+    ("answers", "looks", "calls"),
+    [
+        ((Reply(),), [there(("kept", 5))], 1),
+        # It was done.
+        ((LOST,), [there(("kept", 5)), there()], 1),
+        # It was not.
+        ((LOST, Reply()), [there(("kept", 5)), there(("other", 1), ("kept", 5))], 2),
+        # It was done, and another has made one of its name since, which stays.
+        ((LOST,), [there(("kept", 5)), there(("kept", 6))], 1),
+    ],
+)
+def test_a_snapshot_is_deleted_once(
+    answers: Sequence[Reply], looks: Sequence[Reply], calls: int
+) -> None:
+    """HBase knows no numbers of the call, and deletes whatever has the name when it comes."""
+    with FakeHBase(deletions(*answers, looks=looks)) as fake:
         client = client_of(fake, options="retry_s=0")
         Admin(client.calls).delete_snapshot("kept")
-        assert len(fake.calls) > 1
+        assert fake.methods.count("DeleteSnapshot") == calls
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        deletions(LOST, ABSENT, looks=[there(("other", 5))]),
+        deletions(ABSENT, looks=[there(("kept", 5))]),
+    ],
+)
+def test_a_snapshot_that_is_not_there_is_not_deleted(script: Callable[[Call], Reply]) -> None:
+    """It was never there, where a lost answer hid that; or another has deleted it just now."""
+    with FakeHBase(script) as fake:
+        client = client_of(fake, options="retry_s=0")
+        with pytest.raises(UsageError, match="name one that is there"):
+            Admin(client.calls).delete_snapshot("kept")
+        client.close()
+
+
+def test_a_deletion_that_is_never_answered_is_told() -> None:
+    """It may be made yet."""
+    script = deletions(*[LOST] * 3, looks=[there(("kept", 5))] * 3)
+    with FakeHBase(script) as fake:
+        client = client_of(fake, options="retry_s=0")
+        with pytest.raises(StorageUnavailable, match="whether it was applied is not known"):
+            Admin(client.calls).delete_snapshot("kept")
+        assert fake.methods.count("DeleteSnapshot") == 3
         client.close()
 
 
