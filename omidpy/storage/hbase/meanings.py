@@ -52,10 +52,25 @@ def permanent(whose: str) -> Mapping[str, Meaning]:
             "AccessDeniedException": Meaning(
                 StorageError, f"let HBase's administrator grant {whose}"
             ),
+            # Of space; a kind of the one below.
+            "SpaceLimitingException": Meaning(
+                StorageError,
+                "a quota of space is used up; delete something, or let HBase's administrator raise "
+                "it (`list_quotas` in the `hbase shell`)",
+            ),
+            "QuotaExceededException": Meaning(
+                StorageError,
+                "a quota is used up; drop a table that nobody needs, or let HBase's administrator "
+                "raise it (`describe_namespace` and `list_quotas` in the `hbase shell`)",
+            ),
             "IllegalArgumentException": Meaning(UsageError, "HBase refuses such an argument"),
         }
     )
 
+
+REFUSED_TABLE: Final = "HBase refuses such a table"
+CHECKED_TABLES: Final = "hbase.table.sanity.checks"
+"""What HBase names where it does so: it cannot use a setting, as of a compression."""
 
 GATEWAYS: Final = permanent("the gateway's user the right")
 OURS: Final = permanent("the user the right (user=NAME says who)")

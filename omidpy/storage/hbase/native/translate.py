@@ -16,7 +16,7 @@ from omidpy.errors import (
     StorageUnavailable,
     UsageError,
 )
-from omidpy.storage.hbase.meanings import OURS, Meaning
+from omidpy.storage.hbase.meanings import CHECKED_TABLES, OURS, REFUSED_TABLE, Meaning
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
@@ -129,6 +129,8 @@ def _refused(fault: Fault, subject: str) -> OmidError:
         found = next((one for name, one in _PERMANENT.items() if name in fault.gist), None)
     if found is not None:
         return found.kind(f"{subject}: {found.remedy} ({fault.gist})")
+    if CHECKED_TABLES in fault.text:
+        return UsageError(f"{subject}: {REFUSED_TABLE} ({fault.gist})")
     if _ARGUMENT.search(fault.gist):
         return UsageError(
             f"{subject}: HBase refuses it: a row key has 1 to 32,767 bytes, a cell at most "

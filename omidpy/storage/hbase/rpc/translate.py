@@ -30,7 +30,7 @@ from omidpy.errors import (
 )
 from omidpy.storage.hbase.addresses.gateways import Gateway, HBaseAddress
 from omidpy.storage.hbase.addresses.spelling import place_text
-from omidpy.storage.hbase.meanings import GATEWAYS
+from omidpy.storage.hbase.meanings import CHECKED_TABLES, GATEWAYS, REFUSED_TABLE
 
 _LONGEST_QUOTE: Final = 300
 """Characters of HBase's own text in a message."""
@@ -190,6 +190,8 @@ def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> 
     for name, (kind, remedy) in GATEWAYS.items():
         if name in classes:
             return kind(f"{subject}: {remedy} ({quoted})")
+    if CHECKED_TABLES in text:
+        return UsageError(f"{subject}: {REFUSED_TABLE} ({quoted})")
     if table is not None:
         actions = _FAILED_ACTIONS.search(quoted)
         named = actions[1] if actions else text

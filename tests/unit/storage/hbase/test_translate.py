@@ -44,6 +44,8 @@ FAMILY = (
     "exist in region t,,17.3e5. in table 't', {NAME => 'f', TTL => 'FOREVER'}" + STACK
 )
 
+SPACE = "org.apache.hadoop.hbase.quotas.SpaceLimitingException: NO_WRITES Puts are disallowed"
+
 
 @pytest.mark.parametrize(
     ("error", "kind"),
@@ -65,6 +67,9 @@ FAMILY = (
         (said("t is disabled."), StorageUnavailable),
         (said("Failed 1 action: t is disabled.: 1 time", can_retry=True), StorageUnavailable),
         (said("org.apache.hadoop.hbase.security.AccessDeniedException: no" + STACK), StorageError),
+        (said("org.apache.hadoop.hbase.quotas.QuotaExceededException: t" + STACK), StorageError),
+        (said(f"Failed 1 action: {SPACE}: 1 time", can_retry=True), StorageError),
+        (said("a.DoNotRetryIOException: x. Set hbase.table.sanity.checks to false"), UsageError),
         (said("java.lang.IllegalArgumentException: Timestamp cannot be negative"), UsageError),
         (thrift2.TIllegalArgument(message="Invalid scanner Id"), UsageError),
         (TApplicationException(6, "Internal error processing put"), UsageError),

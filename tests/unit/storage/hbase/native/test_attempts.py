@@ -6,7 +6,14 @@ import socket
 
 import pytest
 
-from omidpy.errors import ConfigError, NoSuchTable, OmidError, StorageUnavailable, UsageError
+from omidpy.errors import (
+    ConfigError,
+    NoSuchTable,
+    OmidError,
+    StorageError,
+    StorageUnavailable,
+    UsageError,
+)
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.calling.attempts import LONGEST_PAUSE_S, MAX_ATTEMPTS, Attempts
 from omidpy.storage.hbase.native.faults import (
@@ -148,6 +155,31 @@ def test_a_message_names_server_call_table_and_remedy() -> None:
     assert refused(Fault(f"{HBASE}DoNotRetryIOException", "KeyValue size too large")).startswith(
         "UsageError"
     )
+
+
+QUOTA = "The table a:b cannot be created as it would exceed the number of tables"
+SANITY = "Compression algorithm 'LZO' failed. Set hbase.table.sanity.checks to false at conf"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind", "remedy"),
+    [
+        ("quotas.QuotaExceededException", QUOTA, StorageError, "raise it (`describe_namespace`"),
+        ("quotas.SpaceLimitingException", "NO_WRITES", StorageError, "delete something, or"),
+        ("DoNotRetryIOException", SANITY, UsageError, "HBase refuses such a table"),
+    ],
+)
+def test_what_hbase_will_refuse_again_is_not_said_to_pass(
+    name: str, text: str, kind: type[OmidError], remedy: str
+) -> None:
+    """No region moves, and who waits for it waits in vain."""
+    world = World(is_repeatable=False)
+    with pytest.raises(OmidError) as caught:
+        world.fail(Fault(f"{HBASE}{name}", f"{text}\n\tat x", do_not_retry=True))
+    assert type(caught.value) is kind
+    assert not caught.value.retryable
+    assert remedy in str(caught.value)
+    assert text[:40] in str(caught.value)
 
 
 def test_a_scanner_that_is_gone_is_opened_again_though_hbase_says_not_to_repeat_it() -> None:
