@@ -308,7 +308,8 @@ def test_what_goes_away_in_the_midst_of_a_scan_is_named(
     admin = Admin(store._client.calls)
     other = FamilyDescriptor(b"other", {}, {})
     descriptor = admin.descriptor("t")
-    admin.modify(descriptor._replace(families=(*descriptor.families, other)))
+    wider = descriptor._replace(families=(*descriptor.families, other))
+    admin.modify(descriptor.table, lambda _: wider)
     rows = [put(b"%c%d" % (letter, number)) for letter in b"az" for number in range(5)]
     store.write({"t": rows})
     store.write({"t": [RowMutation(one.row, [Put(b"other", b"q", 1, b"v")]) for one in rows]})
@@ -319,7 +320,7 @@ def test_what_goes_away_in_the_midst_of_a_scan_is_named(
         return pages
 
     pages = begun()
-    admin.modify(descriptor)
+    admin.modify(descriptor.table, lambda _: descriptor)
     with pytest.raises(NoSuchFamily, match=r"^[^\n]*'t'[^\n]*name a family that the table has"):
         list(pages)
     pages = store.scan("t", reverse=reverse, page_rows=2)

@@ -6,6 +6,7 @@ master knows a repeated request, so that a lost answer is asked for again and no
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -40,6 +41,10 @@ _LONGEST_LOOK_S: Final = 0.5
 T = TypeVar("T")
 
 _random: Final = random.SystemRandom()
+
+
+class _LeftAsItIsError(Exception):
+    """There is nothing to change, or not any more."""
 
 
 class Admin:
@@ -122,15 +127,47 @@ class Admin:
         self._change("DisableTable", schema.table_request(table, _new_nonces()), table)
         self._calls.locations.forget_table(table)
 
-    def modify(self, descriptor: TableDescriptor) -> None:
-        """Make a table what a descriptor says."""
-        request = schema.modify_request(descriptor, _new_nonces())
-        self._change("ModifyTable", request, descriptor.table)
+    def modify(
+        self, table: str, change: Callable[[TableDescriptor], TableDescriptor | None]
+    ) -> None:
+        """Make a table what `change` makes of what it is; None: leave it as it is.
 
-    def modify_family(self, table: str, family: FamilyDescriptor) -> None:
-        """Make a family of a table what a descriptor says."""
-        request = schema.modify_family_request(table, family, _new_nonces())
-        self._change("ModifyColumn", request, table)
+        HBase takes a whole table and compares nothing.  A call that is made again, as behind a
+        master that has failed, may come long after the look; what others have changed meanwhile
+        would go, with all cells of a family that they have added.  So each begins with a look.
+
+        Cost: 1 look and 1 call, and the looks at how far it is.
+        """
+        self._remake("ModifyTable", table, change, schema.modify_request)
+
+    def modify_family(
+        self, table: str, change: Callable[[TableDescriptor], FamilyDescriptor | None]
+    ) -> None:
+        """Make a family of a table what `change` makes of what the table is; as `modify`."""
+        self._remake(
+            "ModifyColumn",
+            table,
+            change,
+            lambda made, nonces: schema.modify_family_request(table, made, nonces),
+        )
+
+    def _remake(
+        self,
+        method: str,
+        table: str,
+        change: Callable[[TableDescriptor], T | None],
+        request: Callable[[T, Nonces], bytes],
+    ) -> None:
+        nonces = _new_nonces()
+
+        def body() -> bytes:
+            made = change(self.descriptor(table))
+            if made is None:
+                raise _LeftAsItIsError
+            return request(made, nonces)
+
+        with contextlib.suppress(_LeftAsItIsError):
+            self._change(method, body, table)
 
     # -- snapshots ---------------------------------------------------------------------------------
 
@@ -270,7 +307,7 @@ class Admin:
     def _ask(
         self,
         method: str,
-        request: bytes,
+        request: bytes | Callable[[], bytes],
         read: Callable[[bytes], T],
         table: str | None,
         recognition: Recognition | None = None,
@@ -285,7 +322,7 @@ class Admin:
             recognition=recognition,
         )
 
-    def _change(self, method: str, request: bytes, table: str) -> None:
+    def _change(self, method: str, request: bytes | Callable[[], bytes], table: str) -> None:
         """Make the master do something, and wait until it is done."""
         number = self._ask(method, request, schema.read_procedure_id, table, Recognition())
         if number is not None and number <= _MOST_NUMBER:  # else there was nothing to do

@@ -322,7 +322,7 @@ class Calls:
     def at_master(
         self,
         method: str,
-        body: bytes,
+        body: bytes | Callable[[], bytes],
         read: Callable[[bytes], T],
         *,
         what: str,
@@ -330,17 +330,21 @@ class Calls:
         is_repeatable: bool,
         recognition: Recognition | None = None,
     ) -> T:
-        """Make a call to the active master, again and again; as `at_row`."""
+        """Make a call to the active master, again and again; as `at_row`.
+
+        Where `body` is a function, it makes the request of each attempt.
+        """
         attempts: Attempts | None = None
         while True:
             master: ServerName | None = None
             try:
+                request = body if isinstance(body, bytes) else body()
                 master = self._active_master()
                 if recognition is not None:
                     recognition.begin(None)
                 return read(
                     self._once(
-                        master, MASTER, method, body, is_replaced=partial(self._has_left, master)
+                        master, MASTER, method, request, is_replaced=partial(self._has_left, master)
                     )
                 )
             except (CallFailed, OmidError) as error:
