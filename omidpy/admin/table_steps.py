@@ -318,9 +318,11 @@ def _behind_another(
     """Say how a removal goes on that has found another incarnation in the place of its own.
 
     That was removed, perhaps by an earlier try; or it is the one that is there, which somebody has
-    kept (`omidpy table adopt --reopen`): then nothing was removed, and nothing is to be made.
+    kept (`omidpy table adopt --reopen`), or brought back from a snapshot of HBase's: then nothing
+    is removed, and nothing is to be made.
     """
-    if which in was_before(tools.store.schema(table)):
+    found = tools.store.schema(table)
+    if which in (incarnation(found), *was_before(found)):
         return Done({"table": table, "is_kept": True})
     return Fence(table, renewal)
 

@@ -313,7 +313,8 @@ def carry_out(
     if isinstance(result, dict) and result.get("is_kept"):
         raise NoSuchTable(
             f"table {key[1]!r} is there with everything in it: before it was removed, somebody has "
-            "kept it with `omidpy table adopt --reopen`; ask again if it is to go all the same"
+            "kept it with `omidpy table adopt --reopen`, or behind that brought it back from a "
+            "snapshot; ask again if it is to go all the same"
         )
     return result
 

@@ -26,6 +26,10 @@ What was committed to a table went with it, and readers by a timestamp find noth
 so it is noted before, and behind the fence, up to where there may have been something
 (`removed.py`).
 
+Who finds it open again, by its incarnation, has removed it before, or another has: the rows go
+behind the removal.  What is there then was brought back from a snapshot of HBase's, which has the
+incarnation of its table, and stays.
+
 The row is not an attribute of the table: HBase can tie no condition to a change of those, so that a
 client that stood still before it would make of the next table of the name what this one was.
 """
@@ -38,7 +42,7 @@ from omidpy.base.cells import table_id
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
 from omidpy.errors import NoSuchTable, OmidError
 from omidpy.facts.control import ControlTable
-from omidpy.facts.tables.catalog import closed_prefix
+from omidpy.facts.tables.catalog import closed_prefix, is_closed
 from omidpy.facts.tables.removed import note_removal
 from omidpy.model import TableSchema, Timestamp
 from omidpy.oracle.base import Oracle
@@ -72,14 +76,18 @@ def remove_closed(store: Store, schema: TableSchema, *, at_ts: Timestamp) -> boo
         at_ts: Drawn behind the fence.
 
     Returns:
-        False: it is gone, and another one has its name, which is left as it is.
+        False: it is gone, and another one has its name, or a copy of it that is not closed, which
+        is left as it is.
 
     Raises:
         NoSuchTable: it is gone.
         StorageUnavailable: it may be gone, and is closed.
 
-    Cost: 1 removal, 1 look at the table; 1 get, 1 scan and 2 writes of the control table.
+    Cost: 1 removal, 1 look at the table; 1 get, 2 scans and 2 writes of the control table.
     """
+    if not is_closed(store, schema):
+        store.schema(schema.name)
+        return False
     # The one that was looked at: another of its name may be there by now, and ours to drop or not.
     # Tables of earlier versions have no incarnation.
     which = incarnation(schema)

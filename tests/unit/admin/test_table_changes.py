@@ -13,6 +13,7 @@ from omidpy import admin
 from omidpy.admin import table_steps
 from omidpy.admin.table_steps import (
     Close,
+    Fence,
     Make,
     PlanRemoval,
     PlanRemovalByName,
@@ -38,7 +39,7 @@ from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.locks import Queue, decode_queue
 from omidpy.fate.operation import RUNNABLE, released
 from omidpy.fate.running.runner import Caller
-from omidpy.fate.step import decode_step, encode_step
+from omidpy.fate.step import Done, decode_step, encode_step
 from omidpy.model import FamilySchema, TableSchema, Timestamp
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
@@ -339,6 +340,21 @@ def test_who_asked_for_a_removal_is_told_that_somebody_kept_the_table(
     call(world.tm, TABLE)
     schema = world.store.schema(TABLE) if call is admin.truncate_table else None
     assert schema is None or KEPT_ATTRIBUTE not in schema.attributes
+
+
+@pytest.mark.parametrize("kind", [DROP, TRUNCATE])
+def test_a_table_that_was_brought_back_is_not_removed_again(kind: str) -> None:
+    """The executor died behind the removal, and a snapshot of HBase's has the incarnation, too."""
+    world = World(kind, LikeThrift2)
+    before = world.store.schema(TABLE)
+    removing = Close(TABLE, world.old, None, "mark").do(tools_of(world))
+    assert isinstance(removing, Remove)
+    removing.do(tools_of(world))
+    world.store.create_table(before)
+    assert removing.do(tools_of(world)) == Done({"table": TABLE, "is_kept": True})
+    assert world.store.schema(TABLE) == before
+    world.store.drop_table(TABLE)
+    assert isinstance(removing.do(tools_of(world)), Fence)
 
 
 def test_a_note_that_came_behind_the_keeping_speaks_of_no_table_that_is_there() -> None:
