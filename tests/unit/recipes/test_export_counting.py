@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from omidpy.errors import StorageError
+from omidpy.facts.control import ControlTable
 from omidpy.prometheus import register_export
 from omidpy.recipes.export_queue import Poison, Retry
 from omidpy.recipes.export_queue.delivery import patience as patience_module
@@ -130,6 +133,14 @@ def test_counting_takes_a_small_part_of_the_time() -> None:
     assert counting.rest_s(0.0) == counting.COUNT_EVERY_S
     assert counting.rest_s(2.0) == 40.0
     assert counting.rest_s(600.0) < counting.BELIEVED_S
+
+
+def test_who_may_only_read_counts_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whom HBase lets read alone, or before a full disk: the note for those who add is left out."""
+    scene = Scene()
+    scene.add("a", "b")
+    monkeypatch.setattr(ControlTable, "write", Mock(side_effect=StorageError("no right")))
+    assert scene.queue.lag().entries == 2
 
 
 def test_dead_letters_are_counted() -> None:

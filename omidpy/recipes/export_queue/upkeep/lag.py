@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from omidpy.errors import StorageError
 from omidpy.facts.control import encode_document
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.recipes.export_queue.entries.adding import NS_PER_S
@@ -88,10 +90,14 @@ class Lag:
 
 
 def measure(tm: TransactionManager, places: Places, definition: Definition) -> Lag:
-    """Count what waits, and note it for those who add (`entries/adding.py`)."""
+    """Count what waits, and note it for those who add (`entries/adding.py`).
+
+    Who may not write, or cannot, has counted all the same: those who add count for themselves then.
+    """
     view, lag = _lag(tm, places, definition, _of_bucket)
     gauge = Gauge(lag.entries, lag.oldest_commit_ts, view.start_ts)
-    tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
+    with contextlib.suppress(StorageError):
+        tm.session.control.write(places.gauge(definition.made), encode_document(gauge))
     return lag
 
 
