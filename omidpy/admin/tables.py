@@ -54,6 +54,9 @@ TRUNCATE: Final = "TABLE_TRUNCATE"
 TABLE_KINDS: Final = (CREATE, DROP, TRUNCATE)
 """The kinds of operations here, for pools of an executor."""
 
+LOOK_S: Final = 5.0
+"""How often who waits for a change is told how far it is."""
+
 _TOLD_AS_THEY_ARE: Final = (
     errors.NoSuchTable,
     errors.NotTransactional,
@@ -288,10 +291,18 @@ def carry_out(
     change: TableChange,
     *,
     on_submit: Callable[[OperationHandle], None] = lambda _: None,
+    on_wait: Callable[[Operation], None] = lambda _: None,
 ) -> Any:
     """Submit a change, run it here until it is finished, and return its result.
 
     Other changes of tables that were begun and not finished are run, too.
+
+    Args:
+        tm: A manager of its store.
+        change: What is to be done.
+        on_submit: Called with it once it is submitted.
+        on_wait: Called with it, as it is then, each `LOOK_S` that it takes: past its pivot it may
+            wait for as long as HBase, or its oracle, cannot go on.
 
     Raises:
         ConfigError: the store cannot keep operations.
@@ -305,6 +316,8 @@ def carry_out(
         handle = fate.submit(kind, step, key=key)
         on_submit(handle)
         try:
+            while (found := fate.wait_for(handle.id, LOOK_S)) and not found.is_finished:
+                on_wait(found)
             result = handle.result()
         except OperationFailed as error:
             raise _as_it_was(handle, error) from error

@@ -199,7 +199,7 @@ def test_a_command_that_names_the_incarnation_goes_on_with_what_is_under_way(
 
     with monkeypatch.context() as patched:
         patched.setattr(Fence, "do", fails)
-        patched.setattr(OperationHandle, "result", interrupted)
+        patched.setattr(Fate, "wait_for", interrupted)
         assert cli("drop", "t", "--incarnation", which, "--apply")[0] == 130
     assert cli("drop", "t", "--incarnation", which, "--apply") == (0, "dropped t\n", "")
     with omidpy.connect(url) as tm:
@@ -210,6 +210,25 @@ def test_a_command_that_names_the_incarnation_goes_on_with_what_is_under_way(
     code, _, err = cli("drop", "t", "--incarnation", which, "--apply")
     assert code == 1
     assert "somebody has kept it" in err
+
+
+def test_a_change_that_waits_says_why(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past its pivot it waits for as long as that takes, and nobody knew for what."""
+    monkeypatch.setattr(admin.tables, "LOOK_S", 0.02)
+    do = Fence.do
+    tries: list[int] = []
+
+    def fails_once(step: Fence, tools: admin.TableTools) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise StorageUnavailable("a region is nowhere")
+        return do(step, tools)
+
+    monkeypatch.setattr(Fence, "do", fails_once)
+    code, out, err = cli("drop", "t", "--apply")
+    assert (code, out, err.count("\n")) == (0, "dropped t\n", 1)
+    assert "waits: try 1 past the pivot failed" in err
+    assert "a region is nowhere" in err
 
 
 def test_a_daemon_finishes_what_others_have_left(url: str) -> None:

@@ -29,6 +29,7 @@ from omidpy.connect import connect
 from omidpy.errors import OracleError, StorageUnavailable, UsageError
 from omidpy.facts.tables.catalog import CONFLICT_LEVELS, DEFAULT_CONFLICT_LEVEL, Catalog
 from omidpy.fate.client import OperationHandle
+from omidpy.fate.operation import Operation
 from omidpy.manager import TransactionManager
 from omidpy.storage.base import Store
 
@@ -150,6 +151,9 @@ def truncate(
     )
 
 
+SAY_S: Final = 60.0
+"""How often it is said again what an operation waits for."""
+
 _DONE: Final = {"create": "created", "drop": "dropped", "truncate": "truncated"}
 
 
@@ -179,7 +183,9 @@ def _change(
             asked = change(tm)
             which = asked.removes
             with _telling(verb, name, which, handles):
-                result = admin.carry_out(tm, asked, on_submit=handles.append)
+                result = admin.carry_out(
+                    tm, asked, on_submit=handles.append, on_wait=_say_what_it_waits_for()
+                )
             was_made_by_another = result.get("is_made_by_another", False)
     operation = handles[0].id if handles else None
     if as_json:
@@ -208,6 +214,20 @@ def _telling(verb: str, name: str, which: str, handles: list[OperationHandle]) -
     except (OracleError, StorageUnavailable):
         _say_what_goes_on("no answer", again, handles)
         raise
+
+
+def _say_what_it_waits_for() -> Callable[[Operation], None]:
+    """Return what says now and then why an operation does not end: it may never, without help."""
+    clock = SystemClock()
+    told_s = -SAY_S
+
+    def say_it(found: Operation) -> None:
+        nonlocal told_s
+        if found.waiting and clock.monotonic_s() - told_s >= SAY_S:
+            told_s = clock.monotonic_s()
+            say(f"note: operation {found.id} waits: {found.waiting}", err=True)
+
+    return say_it
 
 
 def _say_what_goes_on(why: str, again: str, handles: list[OperationHandle]) -> None:
