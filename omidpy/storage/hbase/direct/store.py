@@ -157,7 +157,13 @@ class NativeStore(NativeReads):
             return False
         is_enabled = self._admin.state(table) == "enabled"
         if is_enabled:
-            self._admin.disable(table)
+            try:
+                self._admin.disable(table)
+            except StorageUnavailable:
+                # Who disables it at the same moment may be faster.
+                if self._admin.state(table) == "enabled":
+                    raise
+                is_enabled = False
         # Also where another client has disabled it: another of its name, perhaps, which he gives
         # back or wants to remove himself.
         if only and not rules.has(self.schema(table).attributes, only):

@@ -132,7 +132,13 @@ class Thrift2Store(Thrift2Reads):
         name = schemas.table_name(table)
         is_enabled = self._read(table, "isTableEnabled", name)
         if is_enabled:
-            self._change(table, "disableTable", name)
+            try:
+                self._change(table, "disableTable", name)
+            except StorageUnavailable:
+                # Who disables it at the same moment may be faster.
+                if self._read(table, "isTableEnabled", name):
+                    raise
+                is_enabled = False
         # Also where another client has disabled it: another of its name, perhaps, which he gives
         # back or wants to remove himself.
         if only and not rules.has(self.schema(table).attributes, only):

@@ -363,3 +363,19 @@ def test_a_call_that_is_refused_behind_others_tells_nothing_of_those(
     entries = Entries("t", Column(b"cf", b"q"), Column(b"cf", b"x"), [(b"r", 7, b"v")])
     with pytest.raises(StorageUnavailable, match="whether it was applied is not known"):
         store.put_then_check(entries, [condition])
+
+
+@pytest.mark.parametrize("is_enabled_still", [False, True])
+def test_a_table_that_another_has_disabled_just_now_is_dropped(
+    pool: ScriptedPool, *, is_enabled_still: bool
+) -> None:
+    """Of two who drop it one was told to enable it."""
+    looks = iter([True, is_enabled_still])
+    pool.answers["isTableEnabled"] = lambda: next(looks)
+    pool.answers["disableTable"] = StorageUnavailable("it is disabled; enable it")
+    if is_enabled_still:
+        with pytest.raises(StorageUnavailable):
+            store_on(pool).drop_table("t")
+    else:
+        assert store_on(pool).drop_table("t")
+    assert len(pool.named("deleteTable")) == (not is_enabled_still)

@@ -131,3 +131,27 @@ def test_attributes_of_a_family_that_were_set_meanwhile_stay() -> None:
 def _pairs(family: bytes) -> list[bytes]:
     """Return the parts of a family, whose order does not matter."""
     return [value for _, value in fields(family) if isinstance(value, bytes)]
+
+
+def test_a_table_that_another_has_disabled_just_now_is_dropped() -> None:
+    """Of two who drop it one was told to enable it."""
+    states = iter([b"\x0a\x02\x08\x00", b"\x0a\x02\x08\x01"])
+    asked: list[str] = []
+
+    def script(call: Call) -> Reply:
+        asked.append(call.method)
+        match call.method:
+            case "GetTableState":
+                return Reply(next(states))
+            case "DisableTable":
+                return fault("TableNotEnabledException", "t")
+            case "DeleteTable":
+                return STARTED
+        return Master([table(b"cf")], [])(call)
+
+    with FakeHBase(script) as fake:
+        client = client_of(fake)
+        store = NativeStore(client.calls.address, client=client)
+        assert store.drop_table("t")
+        store.close()
+    assert "DeleteTable" in asked
