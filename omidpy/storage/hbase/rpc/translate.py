@@ -80,6 +80,9 @@ _OUTAGE: Final = re.compile(
 Of the last one HBase says `canRetry=false`, although the next call asks ZooKeeper anew.
 """
 
+_QUOTA: Final = re.compile(r"The total number of (?:tables|regions) permitted is")
+"""In a namespace; it comes without its class."""
+
 _JAVA_CLASS: Final = re.compile(r"\b(?:[a-z]\w*\.)*([A-Z]\w*Exception)\b")
 _RETRIED: Final = re.compile(r"^\S+, RpcRetryingCaller\{[^}]*\}, (.*)$", re.MULTILINE)
 """A line for each attempt of HBase's own client, behind one that says how many there were."""
@@ -190,6 +193,9 @@ def _refused_by_hbase(error: BaseException, table: str | None, subject: str) -> 
     for name, (kind, remedy) in GATEWAYS.items():
         if name in classes:
             return kind(f"{subject}: {remedy} ({quoted})")
+    if _QUOTA.search(text):
+        kind, remedy = GATEWAYS["QuotaExceededException"]
+        return kind(f"{subject}: {remedy} ({quoted})")
     if CHECKED_TABLES in text:
         return UsageError(f"{subject}: {REFUSED_TABLE} ({quoted})")
     if table is not None:

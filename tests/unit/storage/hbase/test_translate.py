@@ -44,6 +44,10 @@ FAMILY = (
     "exist in region t,,17.3e5. in table 't', {NAME => 'f', TTL => 'FOREVER'}" + STACK
 )
 
+TOO_MANY = (
+    "The table small:b cannot be created as it would exceed maximum number of tables allowed  in "
+    "the namespace.  The total number of tables permitted is 1"
+)
 SPACE = "org.apache.hadoop.hbase.quotas.SpaceLimitingException: NO_WRITES Puts are disallowed"
 
 
@@ -68,6 +72,7 @@ SPACE = "org.apache.hadoop.hbase.quotas.SpaceLimitingException: NO_WRITES Puts a
         (said("Failed 1 action: t is disabled.: 1 time", can_retry=True), StorageUnavailable),
         (said("org.apache.hadoop.hbase.security.AccessDeniedException: no" + STACK), StorageError),
         (said("org.apache.hadoop.hbase.quotas.QuotaExceededException: t" + STACK), StorageError),
+        (said(TOO_MANY), StorageError),
         (said(f"Failed 1 action: {SPACE}: 1 time", can_retry=True), StorageError),
         (said("a.DoNotRetryIOException: x. Set hbase.table.sanity.checks to false"), UsageError),
         (said("java.lang.IllegalArgumentException: Timestamp cannot be negative"), UsageError),
