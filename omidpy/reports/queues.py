@@ -8,16 +8,22 @@ from typing import Any
 
 import msgspec
 
-from omidpy.errors import NoSuchQueue
+from omidpy.errors import NoSuchQueue, StorageError
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import DeadLetter, Entry, ExportQueue, Lag
 
 
-def counted(tm: TransactionManager) -> Iterator[tuple[str, Lag]]:
-    """Yield every queue that there is; one that is dropped meanwhile is none."""
+def counted(tm: TransactionManager) -> Iterator[tuple[str, Lag | StorageError]]:
+    """Yield every queue that there is; one that is dropped meanwhile is none.
+
+    Of one that cannot be read, as where its table is disabled, the reason.
+    """
     for name in ExportQueue.names(tm):
         with contextlib.suppress(NoSuchQueue):
-            yield name, ExportQueue.open(tm, name).counted()
+            try:
+                yield name, ExportQueue.open(tm, name).counted()
+            except StorageError as error:
+                yield name, error
 
 
 def lag_document(name: str, lag: Lag) -> dict[str, Any]:

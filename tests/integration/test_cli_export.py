@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import partialmethod
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from unittest.mock import Mock
@@ -19,7 +20,7 @@ from prometheus_client import generate_latest
 import omidpy
 from omidpy.cli import main
 from omidpy.errors import StorageUnavailable
-from omidpy.recipes.export_queue import ExportQueue
+from omidpy.recipes.export_queue import ExportQueue, Lag
 from omidpy.recipes.export_queue.delivery import patience
 from omidpy.recipes.export_queue.entries.stored.state import Places
 from omidpy.recipes.export_queue.upkeep import making, rebucketing
@@ -133,6 +134,33 @@ def test_a_drop_that_was_interrupted_is_finished_by_the_next(
     code, _, err = cli("drop", "q", "--apply", "--incarnation", which)
     assert code == 1
     assert "was dropped" in err
+
+
+def test_a_queue_that_cannot_be_read_hides_no_other_one_and_can_be_dropped(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator of HBase's has disabled its table."""
+    for queue in ("bad", "good"):
+        cli("create", queue)
+
+    def fails(queue: ExportQueue, read: Callable[[ExportQueue], Lag]) -> Lag:
+        if queue.id == "bad":
+            raise StorageUnavailable("it is disabled")
+        return read(queue)
+
+    for name in ("lag", "counted"):
+        read = getattr(ExportQueue, name)
+        monkeypatch.setattr(ExportQueue, name, partialmethod(fails, read))
+    code, out, _ = cli("status")
+    assert (code, "good   0" in out) == (0, True)
+    assert "bad cannot be read, by exporters neither: it is disabled" in out
+    assert json.loads(cli("status", "--json")[1])[1] == {
+        "queue": "bad",
+        "problem": "it is disabled",
+    }
+    expected = "dropped bad, and nobody can say how many entries that wait\n"
+    assert cli("drop", "bad", "--apply") == (0, expected, "")
+    assert "bad" not in cli("status")[1]
 
 
 def test_a_drop_that_names_the_incarnation_leaves_the_next_queue_alone(cli: Cli, url: str) -> None:

@@ -28,7 +28,7 @@ from omidpy.cli.queues.common import (
     opened_queue,
 )
 from omidpy.cli.queues.run import once, run
-from omidpy.errors import NoSuchQueue, UsageError
+from omidpy.errors import NoSuchQueue, StorageError, UsageError
 from omidpy.recipes.export_queue import ExportQueue, Lag
 from omidpy.recipes.export_queue.queue import DEFAULT_BUCKETS
 from omidpy.reports.queues import counted, entry_document, lag_document, letter_document
@@ -112,8 +112,10 @@ def status(
     problems: dict[str, str] = {}
     with managed(store, tso) as tm:
         if queue is None:
-            found = list(counted(tm))
-            problems = ExportQueue.malformed(tm)
+            seen = list(counted(tm))
+            found = [(name, lag) for name, lag in seen if isinstance(lag, Lag)]
+            problems = {name: str(why) for name, why in seen if not isinstance(why, Lag)}
+            problems |= ExportQueue.malformed(tm)
         else:
             found = [(queue, ExportQueue.open(tm, queue).counted())]
     if as_json:
@@ -320,11 +322,14 @@ def drop(
     as_json: AsJson = False,
 ) -> None:
     """Remove a queue with everything in it, or what an interrupted drop has left of one."""
-    waiting = 0
+    waiting: int | None = 0
     with managed(store, tso) as tm:
         opened = ExportQueue.open_to_drop(tm, queue, only=only)
         with contextlib.suppress(NoSuchQueue):  # of one that is half gone nobody counts
-            waiting = opened.lag().entries
+            try:
+                waiting = opened.lag().entries
+            except StorageError:
+                waiting = None  # nor of one whose table is disabled, or was restored in part
         if apply:
             opened.drop()
     done = "dropped" if apply else "would drop"
@@ -336,7 +341,8 @@ def drop(
             "entries": waiting,
             "incarnation": opened.incarnation or None,
         },
-        f"{done} {queue}{which}, and {waiting} entries that wait",
+        f"{done} {queue}{which}, and {'nobody can say how many' if waiting is None else waiting} "
+        "entries that wait",
         as_json=as_json,
     )
 
