@@ -70,6 +70,7 @@ from omidpy.errors import CorruptCell, NoSuchTable, StorageError, StorageUnavail
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable, decode_bound, encode_document
 from omidpy.facts.leadership import LEASE_FACT, LOCK_NAME, LeaseRecord, decode_lease
+from omidpy.facts.tables.listing import all_tables
 from omidpy.facts.watermarks import Watermarks
 from omidpy.fate.store import FORMAT
 from omidpy.fate.table.store import format_complaint, has_our_form
@@ -379,7 +380,7 @@ class Singletons:
                 if not row.complaint:
                     commit_ts = row.entry if isinstance(row.entry, int) else 0
                     newest = max(newest, row.start_ts, commit_ts)
-        for schema in self._store.tables():
+        for schema in all_tables(self._store):
             marked = transactional_families(schema)
             if marked and not is_system_table(schema.name):
                 columns = [(family, None) for family in sorted(marked)]

@@ -73,6 +73,7 @@ class Place(NamedTuple):
 
     table: str
     families: frozenset[bytes]
+    """Empty where they are not known: all of them."""
     is_part: bool
     """Whether the rest of the table is ours."""
 
@@ -80,7 +81,7 @@ class Place(NamedTuple):
 def unvisited(standings: Iterable[TableStanding]) -> Iterator[Place]:
     """Return where cells may lie that no pass sees, and of which no operator has spoken."""
     for standing in standings:
-        if standing.rest:
+        if standing.rest or standing.is_hidden:
             yield Place(standing.name, standing.rest, standing.standing is Standing.OWNED)
 
 
@@ -176,7 +177,7 @@ class Surveyed(NamedTuple):
 
 
 def _ask_place(store: Store, place: Place, versions: Sequence[range]) -> Answer | None:
-    columns = [(family, None) for family in sorted(place.families)]
+    columns = [(family, None) for family in sorted(place.families)] or None
     asked = Question(
         place.table,
         tuple(sorted(place.families)),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -38,6 +38,7 @@ from omidpy.base.tables import (
 from omidpy.errors import CorruptCell, NoSuchTable, StorageError
 from omidpy.facts.commit_table import read_low_watermark, read_timestamp_ceiling
 from omidpy.facts.control import ControlTable, decode_document, encode_document
+from omidpy.facts.tables.listing import hidden_among
 from omidpy.facts.tables.plain_versions import presumed_plain
 from omidpy.facts.tables.sightings import DOUBTS_ALL, NO_DOUBT, Seen, sight
 from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, Cell, TableSchema
@@ -83,6 +84,8 @@ class TableStanding:
     """Of versions at or below it absence of a commit proves nothing (`facts/sightings.py`)."""
     settings: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Attributes of a table of ours by which it asks something of a run."""
+    is_hidden: bool = False
+    """Whether nobody here may look at its schema, so that its families are not known."""
 
 
 def is_owned(schema: TableSchema, commit_table: str) -> bool:
@@ -229,7 +232,8 @@ def survey(
     ignored = read_ignored(ControlTable(store))
     versions = transaction_versions(store)
     standings = []
-    for schema in store.tables():
+    schemas = store.tables()
+    for schema in schemas:
         word = said_of(schema, ignored)
         judged = partial(
             judge,
@@ -254,7 +258,23 @@ def survey(
                 continue
             standing = judged(witness=witness)
         standings.append(standing)
+    standings = sorted([*standings, *_hidden(store, schemas)], key=lambda one: one.name)
     return _sighted(store, standings, commit_table, newest)
+
+
+def _hidden(store: Store, schemas: list[TableSchema]) -> Iterator[TableStanding]:
+    """Judge the tables that a list has left out, since this user may not look at them.
+
+    They may be ours, or transactions may have written there.  What an operator said of one, that it
+    is not ours, he said of an incarnation, which is not known here.
+    """
+    for name, why in hidden_among(store, schemas).items():
+        if not is_system_table(name):
+            reason = (
+                f"this user may not look at it, and nobody knows whether transactions wrote there: "
+                f"let HBase's administrator grant him create or admin on {name} ({why})"
+            )
+            yield TableStanding(name, Standing.BLOCKING, reason=reason, is_hidden=True)
 
 
 def _sighted(

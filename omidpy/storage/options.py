@@ -7,7 +7,7 @@ lacks it the caller does the same with what every store can do (`base.py`), and 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -275,6 +275,24 @@ class RestoresTables(Protocol):
         dropped and made again.
 
         Cost: 1 RPC for up to 500 tables.
+        """
+        ...
+
+
+@runtime_checkable
+class HidesTables(Protocol):
+    """A store whose list of tables leaves out those that this user may not look at.
+
+    An option: of every other store a list has all.
+    """
+
+    def hidden_tables(self, listed: Collection[str]) -> dict[str, str]:
+        """Return the tables that are there, and whose schemas this user may not read; and why.
+
+        Args:
+            listed: Those that a list had, which was made before.
+
+        Cost: 1 scan of the names of all tables, and 1 RPC for each that is not listed.
         """
         ...
 

@@ -189,8 +189,20 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
 """What is stopped by no verb here, and why not, by reason."""
 
 PROTOCOLS: Final[tuple[type, ...]] = (
-    *(base.Store, options.ChecksBehind, options.CutsRows, options.KnowsServers, options.PairsCells),
-    *(options.RestoresTables, options.ShapesChanges, options.ShapesRows, options.SiftsRows),
+    *(
+        base.Store,
+        options.ChecksBehind,
+        options.CutsRows,
+        options.HidesTables,
+        options.KnowsServers,
+    ),
+    *(
+        options.PairsCells,
+        options.RestoresTables,
+        options.ShapesChanges,
+        options.ShapesRows,
+        options.SiftsRows,
+    ),
 )
 """What a store may be asked."""
 MOST_TOLD: Final = 3

@@ -29,6 +29,7 @@ from omidpy.base.cells import (
 from omidpy.base.tables import is_system_table, transactional_families
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable, buckets, read_java_low_watermark
+from omidpy.facts.tables.listing import all_tables
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, TableSchema, Timestamp
 from omidpy.storage.base import Store
 
@@ -130,7 +131,7 @@ def _all_found(store: Store) -> Iterator[FoundTimestamp]:
     yield FoundTimestamp(
         read_java_low_watermark(store), f"the low watermark's row in {COMMIT_TABLE}"
     )
-    for schema in store.tables():
+    for schema in all_tables(store):
         if _has_transactions(store, schema):
             logger.info("reading the table %s for its newest timestamp", schema.name)
             yield FoundTimestamp(_newest_in(store, schema.name), f"the table {schema.name}")

@@ -11,6 +11,7 @@ from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json, say
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, create_system_tables
 from omidpy.opening import open_store
+from omidpy.reports.opened import missing_of
 
 
 def init(
@@ -29,9 +30,8 @@ def init(
     opened = open_store(store, must_exist=dry_run)
     try:
         if dry_run:
-            existing = {schema.name for schema in opened.tables()}
             wanted = (CONTROL_TABLE, COMMIT_TABLE, TIMESTAMP_TABLE)
-            missing = [name for name in wanted if name not in existing]
+            missing = missing_of(wanted, opened, opened.tables())
             if as_json:
                 print_json({"missing": missing})
             else:

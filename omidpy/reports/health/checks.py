@@ -50,6 +50,7 @@ from omidpy.reports.health.findings import (
     StoreFinding,
     UnreadableFinding,
 )
+from omidpy.reports.opened import missing_of
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.addresses.gateways import (
     SCHEMES,
@@ -149,7 +150,11 @@ def check_store(url: str, tso: str | None, *, clock: Clock) -> Iterator[Finding]
             yield StoreFinding(url, None, str(error))
             return
         yield StoreFinding(url, len(schemas))
-        missing = [name for name in _SYSTEM_TABLES if name not in schemas]
+        try:
+            missing = missing_of(_SYSTEM_TABLES, store, schemas.values())
+        except OmidError as error:
+            yield UnreadableFinding("system tables", str(error))
+            return
         if missing:
             yield MissingTablesFinding(url, missing)
         yield from _check_tables(store, schemas)

@@ -1,9 +1,9 @@
-"""Since when is a table what it is?  HBase's catalogue says when it was last enabled.
+"""Which tables are there, and since when is each what it is?  HBase's catalogue knows.
 
-A snapshot is restored into a table that is disabled, or cloned into one that is made; either way
-the table is enabled afterwards, and HBase's master writes that into `hbase:meta`, at the version of
-its clock.  No move, split or merge of regions changes it, nor does an attribute of the table, nor a
-restart of HBase.
+It says when a table was last enabled.  A snapshot is restored into a table that is disabled, or
+cloned into one that is made; either way the table is enabled afterwards, and HBase's master writes
+that into `hbase:meta`, at the version of its clock.  No move, split or merge of regions changes it,
+nor does an attribute of the table, nor a restart of HBase.
 
 So a table whose state has kept its version was not restored.  One with another version may have
 been, or was disabled for another reason: the catalogue does not tell.
@@ -11,11 +11,44 @@ been, or was disabled for another reason: the catalogue does not tell.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from omidpy.model import Column
+from omidpy.errors import NoSuchTable, StorageError, StorageUnavailable
+from omidpy.model import Cell, Column
 
 CATALOGUE: Final = "hbase:meta"
 STATE: Final = Column(b"table", b"state")
 """Its version is the state.  The row is the name of the table, with its namespace if it is not the
 default one."""
+_OWN: Final = "hbase:"
+
+
+def hidden(
+    pages: Iterable[list[list[Cell]]], listed: Collection[str], look: Callable[[str], object]
+) -> dict[str, str]:
+    """Return the tables that are there and that HBase does not show to this user, and why.
+
+    Where it goes by rights, the master leaves a table out of its list that the user may neither
+    create nor administer.  Everybody may read the catalogue.
+
+    Args:
+        pages: The states of all tables.
+        listed: What the list had, which was made before.
+        look: Reads the schema of one.
+    """
+    found = {}
+    for page in pages:
+        for cells in page:
+            name = cells[0].row.decode(errors="backslashreplace")
+            if name in listed or name.startswith(_OWN):
+                continue
+            try:
+                look(name)
+            except NoSuchTable:
+                continue  # made just now, or gone
+            except StorageUnavailable:
+                raise
+            except StorageError as error:
+                found[name] = str(error)
+    return found

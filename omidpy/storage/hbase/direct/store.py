@@ -23,7 +23,7 @@ compaction.  Nothing here prevents that; who writes must not return to a version
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from omidpy.base.collector import paused_collector
@@ -32,6 +32,7 @@ from omidpy.errors import NoSuchFamily, NoSuchTable, OmidError, StorageUnavailab
 from omidpy.model import Column, TableSchema
 from omidpy.storage import rules
 from omidpy.storage.base import (
+    WHOLE_TABLE,
     Capabilities,
     CellGroup,
     Condition,
@@ -49,6 +50,7 @@ from omidpy.storage.hbase.native.calling.steps import Step, was_processed
 from omidpy.storage.hbase.native.cellblock import DELETE_VERSION
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.faults import CallFailed
+from omidpy.storage.hbase.native.scanning import Scanner
 from omidpy.storage.hbase.native.security import kerberos, tokens
 from omidpy.storage.hbase.native.values import (
     FSYNC_WAL,
@@ -67,6 +69,10 @@ PATIENCE_S: Final = 3.0
 """How long changes and looks behind them are waited for, before they are given up."""
 
 _NEWEST: Final = 1
+_NAMES: Final = 1000
+"""Names of tables that one call reads."""
+_STATES: Final = Selection([states.STATE], max_versions=_NEWEST)
+"""Everybody may read them, and few may look at the schema of the catalogue."""
 _new: Final = tuple.__new__
 """Makes a named tuple of another one, without the call of a Python function."""
 
@@ -240,11 +246,19 @@ class NativeStore(NativeReads):
 
     def table_states(self, tables: Sequence[str]) -> dict[str, int]:
         """Return the states of some tables; see `RestoresTables` and `states.py`."""
-        rows = [table.encode() for table in tables]
-        found = self.get(states.CATALOGUE, rows, columns=(states.STATE,), max_versions=1)
+        self._check_open()
+        gets = [Get(table.encode(), _STATES) for table in tables]
+        found = self._client.get_many(states.CATALOGUE, gets)
         return {
-            table: cells[0].version for table, cells in zip(tables, found, strict=True) if cells
+            table: one.cells[0].version
+            for table, one in zip(tables, found, strict=True)
+            if one.cells
         }
+
+    def hidden_tables(self, listed: Collection[str]) -> dict[str, str]:
+        """Return the tables that this user may not look at; see `HidesTables`."""
+        scanner = Scanner(self._client.calls, states.CATALOGUE, WHOLE_TABLE, _STATES)
+        return states.hidden(self._pages(scanner, _NAMES), listed, self.schema)
 
     def split_region(self, table: str, at: bytes) -> None:
         """Refuse: nothing of omidpy needs it, and HBase's shell has it."""

@@ -22,7 +22,7 @@ compaction.  Nothing here prevents that; who writes must not return to a version
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from omidpy.errors import (
@@ -200,6 +200,11 @@ class Thrift2Store(Thrift2Reads):
         return {
             table: cells[0].version for table, cells in zip(tables, found, strict=True) if cells
         }
+
+    def hidden_tables(self, listed: Collection[str]) -> dict[str, str]:
+        """Return the tables that the gateway's user may not look at; see `HidesTables`."""
+        pages = self.scan(states.CATALOGUE, columns=(states.STATE,), max_versions=1)
+        return states.hidden(pages, listed, self.schema)
 
     def split_region(self, table: str, at: bytes) -> None:
         """Refuse: the gateway cannot."""

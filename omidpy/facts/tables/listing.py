@@ -1,0 +1,32 @@
+"""Which tables are there, where one that is overlooked does harm?
+
+HBase leaves out of its list what the user may neither create nor administer.
+"""
+
+from __future__ import annotations
+
+from omidpy.errors import StorageError
+from omidpy.model import TableSchema
+from omidpy.storage.base import Store
+from omidpy.storage.options import HidesTables
+
+
+def hidden_among(store: Store, schemas: list[TableSchema]) -> dict[str, str]:
+    """Return the tables that a list has left out, and why; see `HidesTables`."""
+    if not isinstance(store, HidesTables):
+        return {}
+    return store.hidden_tables([schema.name for schema in schemas])
+
+
+def all_tables(store: Store) -> list[TableSchema]:
+    """Return every table.
+
+    Raises:
+        StorageError: this user may not look at one of them.
+
+    Cost: a list of tables, and `HidesTables.hidden_tables`.
+    """
+    schemas = store.tables()
+    for name, why in hidden_among(store, schemas).items():
+        raise StorageError(f"table {name!r} may hold what all tables are read for: {why}")
+    return schemas

@@ -1,0 +1,120 @@
+"""Tables that HBase leaves out of its list, since the user may neither create nor administer them.
+
+They are not forgotten by who must know of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+
+from compactor.tables.ownership import Standing, survey
+from omidpy.errors import NoSuchTable, StorageError, StorageUnavailable
+from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.tables.listing import all_tables
+from omidpy.model import Cell, TableSchema
+from omidpy.reports.opened import missing_tables
+from omidpy.storage.hbase import states
+from omidpy.storage.memory import MemoryStore
+from tests.machines.cells import ALL_AT_ONCE, World
+
+
+class Hiding(MemoryStore):
+    """A store with rights."""
+
+    def __init__(self) -> None:
+        """Hide nothing yet."""
+        super().__init__()
+        self.hidden: set[str] = set()
+
+    def tables(self) -> list[TableSchema]:
+        """Leave out what is hidden."""
+        return [one for one in super().tables() if one.name not in self.hidden]
+
+    def schema(self, table: str) -> TableSchema:
+        """Refuse it."""
+        if table in self.hidden:
+            raise StorageError(f"no right to look at {table}")
+        return super().schema(table)
+
+    def find_cell(self, table: str, **asked: object) -> Cell | None:
+        """Refuse it, too."""
+        self.schema(table)
+        return super().find_cell(table, **asked)  # type: ignore[arg-type] # as they are
+
+    def hidden_tables(self, listed: Collection[str]) -> dict[str, str]:
+        """Tell of what is left out."""
+        return {name: f"no right to look at {name}" for name in self.hidden - set(listed)}
+
+
+@pytest.fixture
+def store() -> Hiding:
+    """Return a store that hides nothing yet."""
+    return Hiding()
+
+
+def test_a_table_that_nobody_may_look_at_keeps_the_entries(store: Hiding) -> None:
+    """A client of Omid's has died behind its commit there: its entry is all that tells of it."""
+    world = World(store)
+    world.table()
+    world.table("java", families=(), plain_families=(b"cf",), owner=None)
+    world.put(b"a", 100, table="java")
+    world.enter(100, 150)
+    store.hidden.add("java")
+    for options in (replace(ALL_AT_ONCE, is_dry_run=True), ALL_AT_ONCE):
+        report = world.compact(options)
+        (laggard,) = report.laggards
+        assert laggard.table == "java"
+        assert "no right to look at java" in laggard.reason
+        assert (report.entries_pruned, report.horizon) == (0, 0)
+        assert world.entries() == {100: 150}
+    store.hidden.clear()
+    assert "row b'a' holds the cell" in world.compact().laggards[0].reason
+
+
+def test_it_is_listed_with_what_to_do(store: Hiding) -> None:
+    """Its families are not known."""
+    World(store).table("java", owner=None)
+    store.hidden.add("java")
+    (found,) = [one for one in survey(store, COMMIT_TABLE) if one.name == "java"]
+    assert (found.standing, found.is_hidden) == (Standing.BLOCKING, True)
+    assert "grant him create or admin on java" in found.reason
+
+
+def test_who_must_read_all_tables_is_refused(store: Hiding) -> None:
+    """An oracle that makes sure of its first timestamp, and a repair of what an oracle has lost."""
+    World(store).table("java", owner=None)
+    assert "java" in [one.name for one in all_tables(store)]
+    store.hidden.add("java")
+    with pytest.raises(StorageError, match="'java' may hold what all tables are read for"):
+        all_tables(store)
+
+
+def test_a_store_whose_tables_are_hidden_is_not_said_to_lack_them(store: Hiding) -> None:
+    """Who only reads was told to run `omidpy init`."""
+    World(store)
+    store.hidden.add(COMMIT_TABLE)
+    with pytest.raises(StorageError, match="no right to look at OMID_COMMIT_TABLE"):
+        missing_tables(store)
+
+
+def test_only_a_refusal_hides_a_table() -> None:
+    """One that is being made has a state before it is listed."""
+
+    def look(name: str) -> None:
+        if name == "made":
+            raise NoSuchTable(name)
+        if name == "hidden":
+            raise StorageError("no right")
+
+    names = [b"gone", b"hbase:acl", b"hidden", b"listed", b"made", b"ns:new"]
+    pages = [[[Cell(name, *states.STATE, 1, b"")] for name in names]]
+    assert states.hidden(pages, {"listed"}, look) == {"hidden": "no right"}
+
+    def fails(name: str) -> None:
+        raise StorageUnavailable(name)
+
+    with pytest.raises(StorageUnavailable):
+        states.hidden(pages, {"listed"}, fails)
