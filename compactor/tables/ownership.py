@@ -258,11 +258,11 @@ def survey(
                 continue
             standing = judged(witness=witness)
         standings.append(standing)
-    standings = sorted([*standings, *_hidden(store, schemas)], key=lambda one: one.name)
+    standings = sorted([*standings, *hidden_tables(store, schemas)], key=lambda one: one.name)
     return _sighted(store, standings, commit_table, newest)
 
 
-def _hidden(store: Store, schemas: list[TableSchema]) -> Iterator[TableStanding]:
+def hidden_tables(store: Store, schemas: list[TableSchema]) -> Iterator[TableStanding]:
     """Judge the tables that a list has left out, since this user may not look at them.
 
     They may be ours, or transactions may have written there.  What an operator said of one, that it
@@ -271,7 +271,7 @@ def _hidden(store: Store, schemas: list[TableSchema]) -> Iterator[TableStanding]
     for name, why in hidden_among(store, schemas).items():
         if not is_system_table(name):
             reason = (
-                f"this user may not look at it, and nobody knows whether transactions wrote there: "
+                "not known: this user may not look at it, and transactions may have written there; "
                 f"let HBase's administrator grant him create or admin on {name} ({why})"
             )
             yield TableStanding(name, Standing.BLOCKING, reason=reason, is_hidden=True)

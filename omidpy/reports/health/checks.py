@@ -246,10 +246,17 @@ def _check_ownership(
     store: Store, schemas: dict[str, TableSchema], *, is_sound: bool
 ) -> Iterator[Finding]:
     """Count tables by their marks alone; their cells are read by `omidpy table list`."""
-    from compactor.tables.ownership import Standing, judge, read_ignored, said_of  # noqa: PLC0415 - application
+    from compactor.tables.ownership import (  # noqa: PLC0415 - application
+        Standing,
+        hidden_tables,
+        judge,
+        read_ignored,
+        said_of,
+    )
 
     try:
         words = read_ignored(ControlTable(store)) if CONTROL_TABLE in schemas else {}
+        hidden = list(hidden_tables(store, list(schemas.values())))
     except OmidError as error:
         yield UnreadableFinding("tables", str(error))
         return
@@ -258,7 +265,7 @@ def _check_ownership(
         for schema in schemas.values()
     ]
     count = Counter(found.standing for found in standings)
-    for found in standings:
+    for found in (*standings, *hidden):
         if found.standing is Standing.BLOCKING:
             yield BlockingFinding(found.name, found.reason)
     if is_sound:

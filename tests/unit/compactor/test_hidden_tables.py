@@ -15,6 +15,7 @@ from omidpy.errors import NoSuchTable, StorageError, StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.tables.listing import all_tables
 from omidpy.model import Cell, TableSchema
+from omidpy.reports.health import checks
 from omidpy.reports.opened import missing_tables
 from omidpy.storage.hbase import states
 from omidpy.storage.memory import MemoryStore
@@ -81,6 +82,8 @@ def test_it_is_listed_with_what_to_do(store: Hiding) -> None:
     (found,) = [one for one in survey(store, COMMIT_TABLE) if one.name == "java"]
     assert (found.standing, found.is_hidden) == (Standing.BLOCKING, True)
     assert "grant him create or admin on java" in found.reason
+    (told, _) = checks._check_ownership(store, {}, is_sound=True)
+    assert told.detail.startswith("java is not known: this user may not look at it")
 
 
 def test_who_must_read_all_tables_is_refused(store: Hiding) -> None:
