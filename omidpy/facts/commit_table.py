@@ -25,8 +25,8 @@ from omidpy.base.cells import (
 )
 from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.base.tables import ONE_VERSION
-from omidpy.errors import ConfigError, CorruptCell, NoSuchTable, TableExists
-from omidpy.facts.control import ControlTable, decode_bound
+from omidpy.errors import ConfigError, CorruptCell, NoSuchTable
+from omidpy.facts.control import ControlTable, create_absent, decode_bound
 from omidpy.model import (
     MAX_VERSION,
     TIMESTAMP_STEP,
@@ -102,10 +102,7 @@ def create_system_tables(store: Store) -> None:
         (TableSchema(COMMIT_TABLE, (commits, low_watermark)), splits),
         (TableSchema(TIMESTAMP_TABLE, (ceiling,)), ()),
     ):
-        try:
-            store.create_table(schema, splits=regions_meet_at)
-        except TableExists:
-            continue
+        create_absent(store, schema, splits=regions_meet_at)
 
 
 class CommitTable:

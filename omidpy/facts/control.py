@@ -48,7 +48,13 @@ from omidpy.base.tables import (
     is_system_table,
     transactional_families,
 )
-from omidpy.errors import CorruptCell, TableExists, UsageError
+from omidpy.errors import (
+    CorruptCell,
+    StorageError,
+    StorageUnavailable,
+    TableExists,
+    UsageError,
+)
 from omidpy.model import Column, FamilySchema, KeyRange, TableSchema, Timestamp
 from omidpy.storage.base import (
     Condition,
@@ -89,6 +95,24 @@ def put_value(row: bytes, value: bytes) -> RowMutation:
     return RowMutation(row, puts=(Put(VALUE.family, VALUE.qualifier, FIXED_VERSION, value),))
 
 
+def create_absent(store: Store, schema: TableSchema, *, splits: Sequence[bytes] = ()) -> None:
+    """Create a table; one that exists is left alone, also by who may create none.
+
+    HBase looks whether a user may, before it looks whether there is one.
+    """
+    try:
+        store.create_table(schema, splits=splits)
+    except TableExists:
+        return
+    except StorageUnavailable:
+        raise
+    except StorageError as error:
+        try:
+            store.schema(schema.name)
+        except StorageError:
+            raise error from None
+
+
 class ControlTable:
     """Reads and writes facts.  Safe to share among threads."""
 
@@ -97,11 +121,8 @@ class ControlTable:
 
     def create(self) -> None:
         """Create the table; one that exists is left alone."""
-        schema = TableSchema(CONTROL_TABLE, (FamilySchema(CONTROL_FAMILY, ONE_VERSION),))
-        try:
-            self._store.create_table(schema)
-        except TableExists:
-            return
+        families = (FamilySchema(CONTROL_FAMILY, ONE_VERSION),)
+        create_absent(self._store, TableSchema(CONTROL_TABLE, families))
 
     def read(self, row: bytes) -> bytes | None:
         """Return the bytes of a fact, None if it was never set.  Cost: 1 get."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
 from compactor.tables.ownership import Standing, survey
 from omidpy.errors import NoSuchTable, StorageError, StorageUnavailable
-from omidpy.facts.commit_table import COMMIT_TABLE
+from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables
 from omidpy.facts.tables.listing import all_tables
 from omidpy.model import Cell, TableSchema
 from omidpy.reports.health import checks
@@ -121,3 +122,14 @@ def test_only_a_refusal_hides_a_table() -> None:
 
     with pytest.raises(StorageUnavailable):
         states.hidden(pages, {"listed"}, fails)
+
+
+def test_who_may_make_no_tables_sets_up_what_is_there(store: Hiding) -> None:
+    """HBase looks at rights first; an oracle whose user may only use the tables did not start."""
+    create_system_tables(store)
+    refusal = StorageError("no right to make tables")
+    with patch.object(Hiding, "create_table", side_effect=refusal):
+        create_system_tables(store)
+        store.drop_table(COMMIT_TABLE)
+        with pytest.raises(StorageError, match="no right to make tables"):
+            create_system_tables(store)
