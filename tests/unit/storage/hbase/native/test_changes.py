@@ -9,8 +9,10 @@ import pytest
 
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.storage.hbase.direct import NativeStore
+from omidpy.storage.hbase.native.cellblock import encode
 from omidpy.storage.hbase.native.values import FamilyDescriptor, TableDescriptor
 from omidpy.storage.hbase.native.wire.schema import family_message, table_message
+from omidpy.storage.hbase.states import STATE
 from omidpy.wire.protobuf import fields, put_bytes
 from tests.machines.fake_hbase import Call, FakeHBase, Reply, client_of, fault
 from tests.machines.hbase_messages import message
@@ -155,3 +157,31 @@ def test_a_table_that_another_has_disabled_just_now_is_dropped() -> None:
         assert store.drop_table("t")
         store.close()
     assert "DeleteTable" in asked
+
+
+def test_tables_that_the_list_leaves_out_are_found_in_the_catalogue() -> None:
+    """Everybody may read that, and this user may look at the schema of no table there."""
+    names = [b"hbase:acl", b"java", b"t"]
+
+    def script(call: Call) -> Reply:
+        assert call.method in ("Scan", "GetTableDescriptors", "Get")
+        if call.method == "GetTableDescriptors":
+            return fault("security.AccessDeniedException", "action=CREATE")
+        if call.method == "Get":
+            body = message("GetResponse", result={"associated_cell_count": 1})
+            return Reply(body.SerializeToString(), encode(b"t", *STATE, 7, b""))
+        body = message(
+            "ScanResponse", cells_per_result=[1] * len(names), more_results_in_region=False
+        )
+        cells = b"".join(encode(name, *STATE, 7, b"") for name in names)
+        return Reply(body.SerializeToString(), cells)
+
+    with FakeHBase(script) as fake:
+        client = client_of(fake)
+        store = NativeStore(client.calls.address, client=client)
+        ((name, why),) = store.hidden_tables(["t"]).items()
+        assert store.table_states(["t"]) == {"t": 7}
+        store.close()
+    assert name == "java"
+    assert "grant the user the right" in why
+    assert "action=CREATE" in why
