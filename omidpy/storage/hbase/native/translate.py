@@ -23,6 +23,7 @@ from omidpy.storage.hbase.native.faults import (
     Disagreed,
     Fault,
     Garbled,
+    Kind,
     Lost,
     NotSent,
     TooLarge,
@@ -54,8 +55,10 @@ _PERMANENT: Final[dict[str, Meaning]] = {
 }
 
 _ARGUMENT: Final = re.compile(
-    r"KeyValue size too large|Cell with size|Row length|Illegal (?:character|first)"
+    r"KeyValue size too large|Cell with size|\bwith size \d+ exceeds limit of \d+|Row length"
+    r"|Illegal (?:character|first)"
 )
+_NO_NUMBER: Final = "Field is not a long"
 NEEDS_AUTHENTICATION: Final = "it wants Kerberos; add sasl=gssapi to the address, and run `kinit`"
 
 _DISABLED: Final = re.compile(r"\bis disabled\b")
@@ -131,12 +134,20 @@ def _refused(fault: Fault, subject: str) -> OmidError:
         return found.kind(f"{subject}: {found.remedy} ({fault.gist})")
     if CHECKED_TABLES in fault.text:
         return UsageError(f"{subject}: {REFUSED_TABLE} ({fault.gist})")
-    if _ARGUMENT.search(fault.gist):
+    # A cell that is too large is quoted with its key, behind which the reason stands.
+    if _ARGUMENT.search(fault.text.partition("\n")[0]):
         return UsageError(
             f"{subject}: HBase refuses it: a row key has 1 to 32,767 bytes, a cell at most "
             f"hbase.server.keyvalue.maxsize (10 MiB), and names of tables have letters, digits and "
             f"._- only ({fault.gist})"
         )
+    if _NO_NUMBER in fault.gist:
+        return UsageError(
+            f"{subject}: what is there is no number of 8 bytes, to which alone can be added "
+            f"({fault.gist})"
+        )
+    if fault.kind is Kind.PERMANENT:
+        return StorageUnavailable(f"{subject}: HBase refuses it, and would again ({fault.gist})")
     if fault.is_certain:
         return StorageUnavailable(
             f"{subject}: HBase cannot serve it now; a region may be moving or a server down, see "

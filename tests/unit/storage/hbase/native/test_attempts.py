@@ -182,6 +182,23 @@ def test_what_hbase_will_refuse_again_is_not_said_to_pass(
     assert text[:40] in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f"Cell[{'r' * 400}/f:q/1/Put/vlen=9] with size 11 exceeds limit of 10 bytes", UsageError),
+        ("Field is not a long, it's 2 bytes wide", UsageError),
+        ("something else", StorageUnavailable),
+    ],
+)
+def test_what_hbase_would_refuse_again_is_not_worth_another_try(
+    text: str, kind: type[OmidError]
+) -> None:
+    """A transaction with a cell that is too large was run again until its time was over."""
+    with pytest.raises(kind) as caught:
+        World().fail(Fault(f"{HBASE}DoNotRetryIOException", text))
+    assert not caught.value.retryable
+
+
 def test_a_scanner_that_is_gone_is_opened_again_though_hbase_says_not_to_repeat_it() -> None:
     """The region moved between two parts of a long row, and is read from there on anew."""
     for name in ("UnknownScannerException", "exceptions.OutOfOrderScannerNextException"):
