@@ -10,10 +10,18 @@ from omidpy.happybase.columns import Text, as_bytes, specified, table_text, vers
 from omidpy.happybase.session import PlainSession
 from omidpy.model import MAX_VERSION
 from omidpy.storage.hbase.native.cellblock import DELETE_COLUMN, DELETE_FAMILY
+from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.values import FSYNC_WAL, DeleteCell, PutCell, RowChange
 
 SKIP_WAL: Final = 1
 """Durability of a change that is not logged: lost if its server dies."""
+SYNC_WAL: Final = 3
+"""Of one that is logged, also where the table's own durability says that it need not be."""
+
+
+def durability_of(client: NativeClient) -> int:
+    """Return the durability of a change that is logged."""
+    return FSYNC_WAL if client.calls.address.durability == "fsync" else SYNC_WAL
 
 
 class Target(Protocol):
@@ -133,7 +141,7 @@ class Batch:
         connection = self._table.connection
         connection.check_plain(self._table.name)
         name, client = table_text(self._table.name), connection.native
-        on_disk = FSYNC_WAL if client.calls.address.durability == "fsync" else 0
+        on_disk = durability_of(client)
         for is_put in (True, False):
             for is_logged in (True, False):
                 rows: dict[bytes, list[PutCell | DeleteCell]] = {}

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
+from operator import index
 from typing import Final
 
 from omidpy.errors import UsageError
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec
+from omidpy.storage.hbase.native.cellblock import MOST_ROW_BYTES
 
 Text = bytes | str
 
@@ -19,7 +21,7 @@ DEFAULT_NAMESPACE: Final = "default:"
 
 
 def as_bytes(given: object) -> bytes:
-    """Return bytes as they are, and text as UTF-8.
+    """Return bytes of any kind as they are, and text as UTF-8.
 
     Raises:
         TypeError: it is neither.
@@ -28,6 +30,8 @@ def as_bytes(given: object) -> bytes:
         return given
     if isinstance(given, str):
         return given.encode()
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
     raise TypeError(f"input must be a text or byte string, got {type(given).__name__}")
 
 
@@ -57,6 +61,9 @@ def specified(column: Text) -> ColumnSpec:
 def all_specified(columns: object) -> list[ColumnSpec] | None:
     """Return what is asked for by several; None is everything.
 
+    A family takes the place of its columns before it, and columns that of their family before
+    them: so HBase's client does behind a gateway.
+
     Raises:
         TypeError: it is no list or tuple.
     """
@@ -64,7 +71,13 @@ def all_specified(columns: object) -> list[ColumnSpec] | None:
         return None
     if not isinstance(columns, tuple | list):
         raise TypeError("'columns' must be a tuple or list")
-    return [specified(column) for column in columns]
+    found: dict[bytes, list[ColumnSpec]] = {}
+    for family, qualifier in map(specified, columns):
+        of_family = found.setdefault(family, [])
+        if qualifier is None or (family, None) in of_family:
+            of_family.clear()
+        of_family.append((family, qualifier))
+    return [one for of_family in found.values() for one in of_family]
 
 
 def written(column: Text) -> tuple[bytes, bytes]:
@@ -80,6 +93,25 @@ def written(column: Text) -> tuple[bytes, bytes]:
             "must be there"
         )
     return family, qualifier
+
+
+def counter_of(column: Text) -> tuple[bytes, bytes]:
+    """Return family and qualifier of a counter; without a colon the qualifier is empty."""
+    family, qualifier = specified(column)
+    return family, qualifier or b""
+
+
+def counted(value: object) -> int:
+    """Return what a counter has, or what is added to one.
+
+    Raises:
+        TypeError: it is no whole number.
+        UsageError: it does not fit into 8 bytes.
+    """
+    number = index(value)  # type: ignore[arg-type]  # which it looks at
+    if not -(2**63) <= number < 2**63:
+        raise UsageError(f"{number} does not fit into a counter, which has 8 bytes")
+    return number
 
 
 def version_of(timestamp: object, *, otherwise: int) -> int:
@@ -114,6 +146,23 @@ def pieces(cells: list[Cell], most: int | None) -> Sequence[list[Cell]]:
     if most is None:
         return [cells]
     return [cells[first : first + most] for first in range(0, len(cells), most)]
+
+
+def bound(key: Text | None) -> bytes:
+    """Return where a scan begins or ends; empty, an end of the table, for None.
+
+    Raises:
+        UsageError: it is longer than any row's, which HBase does not look for.
+    """
+    found = as_bytes(key or b"")
+    if len(found) > MOST_ROW_BYTES:
+        raise UsageError(f"a row key has at most {MOST_ROW_BYTES} bytes, and not {len(found)}")
+    return found
+
+
+def after(row: bytes) -> bytes:
+    """Return the least key above a row's, which is no longer than HBase's are; see `behind`."""
+    return row + b"\0" if len(row) < MOST_ROW_BYTES else behind(row)
 
 
 def behind(prefix: bytes) -> bytes:

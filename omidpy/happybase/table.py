@@ -8,17 +8,20 @@ from itertools import islice
 from typing import Any
 
 from omidpy.base.schema.family_options import happybase_settings
-from omidpy.happybase.batch import Batch
+from omidpy.happybase.batch import Batch, durability_of
 from omidpy.happybase.columns import (
     Text,
+    after,
     all_specified,
     as_bytes,
     behind,
+    bound,
+    counted,
+    counter_of,
     pieces,
     row_of,
     table_text,
     version_of,
-    written,
 )
 from omidpy.happybase.session import PlainSession
 from omidpy.model import MAX_VERSION, Cell, KeyRange
@@ -175,7 +178,8 @@ class Table:
 
         Args:
             row_start: The first row; None is the first, or with `reverse` the last.
-            row_stop: The first row that is left out; None is the end.
+            row_stop: The first row that is left out; None is the end.  The row itself comes if it
+                is `row_start` as well.
             row_prefix: What rows begin with, instead of both.
             columns: See `row`.
             filter: Must be None: the gateway reads filters as text, and HBase itself does not.
@@ -202,14 +206,17 @@ class Table:
             )
         if row_prefix is not None and (row_start is not None or row_stop is not None):
             raise TypeError("'row_prefix' cannot be combined with 'row_start' or 'row_stop'")
+        start, stop, prefix = map(bound, (row_start, row_stop, row_prefix))
         if row_prefix is not None:
-            prefix = as_bytes(row_prefix)
             key_range = KeyRange(prefix, behind(prefix))
+        elif start and start == stop:
+            # Of old a scan that ends where it starts is a get, and to the gateway it is still.
+            key_range = KeyRange(start, after(start))
         elif reverse:
             # The range of a scanner includes its lower end, and not its upper one.
-            key_range = KeyRange(_next(row_stop), _next(row_start))
+            key_range = KeyRange(stop and after(stop), start and after(start))
         else:
-            key_range = KeyRange(as_bytes(row_start or b""), as_bytes(row_stop or b""))
+            key_range = KeyRange(start, stop)
         scanner = Scanner(
             self.connection.native.calls,
             self._text,
@@ -282,7 +289,7 @@ class Table:
 
     def counter_set(self, row: Text, column: Text, value: int = 0) -> None:
         """Write a counter: 8 bytes, signed, big endian."""
-        self.put(row, {column: value.to_bytes(8, signed=True)})
+        self.put(row, {column: counted(value).to_bytes(8, signed=True)})
 
     def counter_inc(self, row: Text, column: Text, value: int = 1) -> int:
         """Add to a counter, in one, and return what it is then; one that is not there is 0.
@@ -290,13 +297,22 @@ class Table:
         Made again after a lost answer where HBase knows the call, and adds once; a server that the
         row has moved to meanwhile does not, nor does any a long time later.  Cost: 1 RPC.
 
+        Args:
+            row: The row.
+            column: The column; without a colon, that of an empty qualifier.
+            value: What to add.
+
         Raises:
             StorageUnavailable: it may have been added all the same if the message says that this
                 is not known.
+            UsageError: what is there has other than 8 bytes, or the value has more.
         """
+        amount = counted(value)
         self.connection.check_plain(self.name)
-        family, qualifier = written(column)
-        return self.connection.native.increment(self._text, as_bytes(row), family, qualifier, value)
+        client, (family, qualifier) = self.connection.native, counter_of(column)
+        return client.increment(
+            self._text, as_bytes(row), family, qualifier, amount, durability=durability_of(client)
+        )
 
     def counter_dec(self, row: Text, column: Text, value: int = 1) -> int:
         """Take away from a counter; see `counter_inc`."""
@@ -313,11 +329,6 @@ def _selection(columns: object, timestamp: object) -> Selection:
     wanted = all_specified(columns)
     below = version_of(timestamp, otherwise=MAX_VERSION)
     return Selection(wanted, max_version=below, max_versions=1)
-
-
-def _next(row: Text | None) -> bytes:
-    """Return the least key above a row's; empty, the end of the table, where there is no row."""
-    return as_bytes(row) + b"\0" if row else b""
 
 
 def _rows(scanner: Scanner, batch_size: int, limit: int | None) -> Iterator[list[Cell]]:

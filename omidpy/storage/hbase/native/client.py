@@ -192,7 +192,14 @@ class NativeClient:
         )
 
     def increment(
-        self, table: str, row: bytes, family: bytes, qualifier: bytes, amount: int
+        self,
+        table: str,
+        row: bytes,
+        family: bytes,
+        qualifier: bytes,
+        amount: int,
+        *,
+        durability: int = 0,
     ) -> int:
         """Add to a number of 8 bytes, and return what it is then.  Cost: 1 RPC.
 
@@ -211,7 +218,7 @@ class NativeClient:
 
         def make(region: Region) -> tuple[str, bytes, bytes]:
             names = (region.name, row, family, qualifier)
-            return ("Mutate", *messages.increment_request(*names, amount, nonces))
+            return ("Mutate", *messages.increment_request(*names, amount, nonces, durability))
 
         found = self.calls.at_row(
             table,

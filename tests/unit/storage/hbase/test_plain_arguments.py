@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from omidpy.errors import UsageError
+from omidpy.errors import StorageUnavailable, UsageError
+from omidpy.happybase.batch import SYNC_WAL
 from omidpy.happybase.connection import Connection
 from omidpy.happybase.session import PlainSession
 from omidpy.happybase.table import Table
+from omidpy.model import MAX_VERSION
 from omidpy.storage.hbase.native.cellblock import encode
 from omidpy.storage.hbase.native.scanning import MOST_ROWS
 from omidpy.storage.hbase.native.values import ALL_VERSIONS
@@ -57,6 +60,12 @@ REFUSED: dict[str, Callable[[Table], Any]] = {
     "delete of a long family": lambda t: t.delete(b"a", [b"f" * 300]),
     "count of a long family": lambda t: t.counter_inc(b"a", b"f" * 300 + b":q"),
     "put of a long row": lambda t: t.put(b"a" * 2**15, {b"f:q": b"v"}),
+    "scan from a long row": lambda t: t.scan(b"a" * 2**15),
+    "scan to a long row": lambda t: t.scan(row_stop=b"a" * 2**15, reverse=True),
+    "scan of a long prefix": lambda t: t.scan(row_prefix=b"a" * 2**15),
+    "count by more than fits": lambda t: t.counter_inc(b"a", b"f:q", 2**63),
+    "count down by more than fits": lambda t: t.counter_dec(b"a", b"f:q", -(2**63)),
+    "count of more than fits": lambda t: t.counter_set(b"a", b"f:q", 2**63),
 }
 
 
@@ -66,6 +75,96 @@ def test_what_no_cell_can_have_is_refused(fake: FakeHBase, name: str) -> None:
     with pytest.raises(UsageError):
         REFUSED[name](table())
     assert not fake.calls
+
+
+@pytest.mark.parametrize("value", ["1", 1.0, None])
+def test_a_counter_counts_whole_numbers(fake: FakeHBase, value: Any) -> None:
+    """It was said of the number that it has no attribute."""
+    for count in (table().counter_set, table().counter_inc):
+        with pytest.raises(TypeError):
+            count(b"a", b"f:q", value)
+    assert not fake.calls
+
+
+class Whole:
+    """A whole number that is none of Python's, as arrays have them."""
+
+    def __index__(self) -> int:
+        """Return it."""
+        return 7
+
+
+def test_a_change_is_logged_whatever_the_durability_of_the_table(fake: FakeHBase) -> None:
+    """A gateway says so with each change; left to a table with SKIP_WAL it is lost by a crash."""
+    table().put(b"a", {b"f:q": b"v"})
+    table().delete(b"a", [b"f:q"])
+    with pytest.raises(StorageUnavailable, match="it was done"):
+        table().counter_inc(b"a", b"f:q", Whole())  # type: ignore[arg-type]  # numpy's are like it
+    changes = [call for call in fake.calls if call.method == "Mutate"]
+    assert [_mutation(call).durability for call in changes] == [SYNC_WAL] * 3
+
+
+def _mutation(call: Call) -> Any:
+    asked = message("MutateRequest")
+    asked.ParseFromString(call.body)
+    return asked.mutation
+
+
+def test_a_counter_without_a_colon_is_that_of_an_empty_qualifier(fake: FakeHBase) -> None:
+    """As a gateway has it, where programs have counters already."""
+    with suppress(StorageUnavailable):
+        table().counter_inc(b"a", b"f")
+    assert encode(b"a", b"f", b"", MAX_VERSION, b"\0" * 7 + b"\1") == fake.calls[0].cells
+
+
+@pytest.mark.parametrize(
+    ("columns", "asked"),
+    [
+        ([b"f:q", b"f"], {b"f": []}),
+        ([b"f", b"f:q"], {b"f": [b"q"]}),
+        ([b"f:q", b"g:r", b"f", b"f:s", b"f:t"], {b"f": [b"s", b"t"], b"g": [b"r"]}),
+    ],
+)
+def test_a_family_takes_the_place_of_its_columns(
+    fake: FakeHBase, columns: list[bytes], asked: dict[bytes, list[bytes]]
+) -> None:
+    """As a gateway has it: a family that was asked for behind a column lacked all others."""
+    table().row(b"a", columns)
+    sent = message("GetRequest")
+    sent.ParseFromString(fake.calls[0].body)
+    assert {one.family: [*one.qualifier] for one in sent.get.column} == asked
+
+
+LONGEST = b"r" * (2**15 - 1)
+
+
+@pytest.mark.parametrize(
+    ("scan", "lowest", "upper"),
+    [
+        (lambda t: t.scan(b"b", b"b"), b"b", b"b\0"),
+        (lambda t: t.scan(b"b", "b", reverse=True), b"b", b"b\0"),
+        (lambda t: t.scan("b", b"a", reverse=True), b"a\0", b"b\0"),
+        (lambda t: t.scan(LONGEST, reverse=True), b"", LONGEST[:-1] + b"s"),
+        (lambda t: t.scan(b"\xff" * (2**15 - 1), reverse=True), b"", b""),
+        (lambda t: t.scan(b"", b""), b"", b""),
+    ],
+)
+def test_where_a_scan_begins_and_ends(
+    fake: FakeHBase, scan: Callable[[Table], Any], lowest: bytes, upper: bytes
+) -> None:
+    """One that ends where it starts gets that row, and no key is longer than HBase's are."""
+    with suppress(StorageUnavailable):  # the fake has the same rows for all
+        list(scan(table()))
+    sent = message("ScanRequest")
+    sent.ParseFromString(fake.calls[0].body)
+    ends = (sent.scan.start_row, sent.scan.stop_row)
+    assert (ends[::-1] if sent.scan.reversed else ends) == (lowest, upper)
+
+
+def test_bytes_of_other_kinds_are_bytes(fake: FakeHBase) -> None:
+    """As happybase takes them."""
+    table().put(bytearray(b"a"), {b"f:q": memoryview(b"v")})  # type: ignore[arg-type,dict-item]
+    assert fake.calls[0].cells == encode(b"a", b"f", b"q", MAX_VERSION, b"v")
 
 
 def test_a_table_of_the_default_namespace_has_two_names(fake: FakeHBase) -> None:

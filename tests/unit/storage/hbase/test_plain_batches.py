@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from omidpy.errors import StorageUnavailable
-from omidpy.happybase.batch import SKIP_WAL, Batch
+from omidpy.happybase.batch import SKIP_WAL, SYNC_WAL, Batch
 from omidpy.happybase.connection import Connection
 from omidpy.happybase.session import PlainSession
 from omidpy.storage.hbase.native.values import RowChange
@@ -59,9 +59,9 @@ def test_puts_are_sent_before_deletes(client: Client) -> None:
         one.put(b"b", {b"cf:q": b"1"}, wal=False)
         one.delete(b"b", [b"cf"])
     assert client.sent == [
-        ("put", [b"a"], 0),
+        ("put", [b"a"], SYNC_WAL),
         ("put", [b"b"], SKIP_WAL),
-        ("delete", [b"a", b"b"], 0),
+        ("delete", [b"a", b"b"], SYNC_WAL),
     ]
 
 
@@ -72,7 +72,7 @@ def test_what_may_have_been_made_is_not_made_again_by_the_end_of_the_block(clien
         one.put(b"a", {b"cf:q": b"1"})
         one.put(b"b", {b"cf:q": b"1"})
         pytest.fail("it has not failed")
-    assert client.sent == [("put", [b"a", b"b"], 0)]
+    assert client.sent == [("put", [b"a", b"b"], SYNC_WAL)]
 
 
 def test_an_exception_of_another_kind_ends_a_block_with_what_is_left(client: Client) -> None:
@@ -94,4 +94,8 @@ def test_who_sends_again_sends_what_was_not_acknowledged(client: Client) -> None
         one.send()
     one.send()
     one.send()
-    assert client.sent == [("put", [b"a"], 0), ("delete", [b"b"], 0), ("delete", [b"b"], 0)]
+    assert client.sent == [
+        ("put", [b"a"], SYNC_WAL),
+        ("delete", [b"b"], SYNC_WAL),
+        ("delete", [b"b"], SYNC_WAL),
+    ]

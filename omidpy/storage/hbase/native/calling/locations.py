@@ -20,6 +20,7 @@ from omidpy.base.timing.pauses import Pauses
 from omidpy.base.within import within
 from omidpy.model import Cell
 from omidpy.storage import forking
+from omidpy.storage.hbase.native.cellblock import MOST_ROW_BYTES
 from omidpy.storage.hbase.native.faults import CallFailed, Garbled, NotSent
 from omidpy.storage.hbase.native.values import (
     META,
@@ -248,8 +249,9 @@ class Locations:
         raise NoRegion(f"the catalogue has no region of table {table!r} below {row!r}")
 
     def _read_one(self, table: str, row: bytes, until_s: float) -> Region:
+        # Of the longest rows the end is left out: no key is longer, and no region begins there.
         scan = Scan(
-            b"%b,%b,%b" % (table.encode(), row, _ABOVE_ALL_IDS),
+            (b"%b,%b,%b" % (table.encode(), row, _ABOVE_ALL_IDS))[:MOST_ROW_BYTES],
             b"%b,," % table.encode(),
             _INFO,
             includes_stop=True,

@@ -29,7 +29,7 @@ from omidpy.wire.protobuf import fields, put_bool, put_bytes, put_uint64, put_va
 
 REGION_NAME: Final = 1
 ENCODED_REGION_NAME: Final = 2
-_PUT, _DELETE = 2, 3
+_INCREMENT, _PUT, _DELETE = 1, 2, 3
 _EQUAL: Final = 2
 
 _IS_COMPILED: Final = cellblock.is_compiled()
@@ -179,6 +179,7 @@ def increment_request(
     qualifier: bytes,
     amount: int,
     nonces: tuple[int, int],
+    durability: int = 0,
 ) -> tuple[bytes, bytes]:
     """Return a `MutateRequest` that adds to a number of 8 bytes, and its cell.
 
@@ -187,7 +188,10 @@ def increment_request(
     cell = cellblock.encode(row, family, qualifier, MAX_VERSION, amount.to_bytes(8, signed=True))
     mutation = bytearray()
     put_bytes(mutation, B1, row)
-    mutation += bytes((V2, 1, V8, 1))
+    mutation += bytes((V2, _INCREMENT))
+    if durability:
+        mutation += bytes((V6, durability))
+    mutation += bytes((V8, 1))
     put_uint64(mutation, V9, nonces[1])
     out = bytearray()
     put_bytes(out, B1, region_specifier(region))
