@@ -42,11 +42,12 @@ from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError, LocalProtocolError, OmidError, RemoteProtocolError
 from omidpy.model import Timestamp
-from omidpy.oracle.network import SYSTEM_NETWORK, Network, check_not_ourselves, watch_peer
+from omidpy.oracle.network import SYSTEM_NETWORK, Network
 from omidpy.oracle.tls import ClientTls, Refused, TlsSocket, secured
 from omidpy.wire.connection import Answer, ClientConnection, Phase, Question
 from omidpy.wire.frames import frame_request
 from omidpy.wire.messages import ALL_ROLES, CommitRequest, Feature, PeerCapabilities, Role
+from omidpy.wire.peers import check_not_ourselves, watch_peer
 
 _READ_BYTES: Final = 16 * 1024
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)

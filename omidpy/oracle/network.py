@@ -22,37 +22,9 @@ from typing import Final, Protocol
 from omidpy.base.timing.wakefulness import Wakefulness
 from omidpy.oracle.tls import TlsSocket
 
-LIVENESS_OPTIONS: Final = {
-    "TCP_KEEPIDLE": 10,
-    "TCP_KEEPINTVL": 5,
-    "TCP_KEEPCNT": 3,
-    "TCP_USER_TIMEOUT": 25_000,
-}
-"""A peer whose machine is gone is let go after 25 s: of silence, or with bytes on their way.
-
-By default that takes the kernel two hours, for which a server keeps a client's place and its
-holds, and a client believes in a connection that no server knows of."""
-
-
 _LONGEST_READ_S: Final = 1
 """How long a system call waits that reads, unless it is to be shorter."""
 _LONGEST_READ: Final = struct.pack("ll", _LONGEST_READ_S, 0)
-
-
-def watch_peer(sock: socket.socket) -> None:
-    """Let the kernel find out in seconds when the other end of a TCP connection is gone."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in LIVENESS_OPTIONS.items():
-        if (option := getattr(socket, name, None)) is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def check_not_ourselves(sock: socket.socket) -> None:
-    """Raise `ConnectionRefusedError` where a socket is connected to itself."""
-    # Where no server listens, the kernel may pick the wanted port as our own and connect the socket
-    # to itself; we would then occupy the port that the oracle needs.
-    if sock.getsockname() == sock.getpeername():
-        raise ConnectionRefusedError("the connection met itself: nobody listens there")
 
 
 class Poller(Protocol):

@@ -15,9 +15,9 @@ from math import inf
 from typing import Final, Protocol, cast
 
 from omidpy.errors import RemoteProtocolError
-from omidpy.oracle.network import watch_peer
 from omidpy.wire.frames import encode_response, frame
 from omidpy.wire.messages import CommitRequest, HandshakeResponse, PeerCapabilities
+from omidpy.wire.peers import watch_peer
 from omidpy.wire.tls import TlsStream
 from tso.core.events import Answer, Question
 from tso.core.shares.heavy import HEAVY_BYTES

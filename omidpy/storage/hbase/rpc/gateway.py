@@ -30,6 +30,7 @@ from thriftpy2.transport import TFramedTransportFactory, TSocket
 from omidpy.errors import ConfigError
 from omidpy.storage.hbase.addresses.gateways import HBaseAddress
 from omidpy.storage.hbase.idl import service
+from omidpy.wire.peers import PATIENT_OPTIONS, check_not_ourselves, watch_peer
 
 try:
     from thriftpy2.transport import TCyBufferedTransport as _Buffered
@@ -296,8 +297,9 @@ def _connected(address: HBaseAddress, host: str, port: int) -> socket.socket:
     plain: socket.socket | None = None
     try:
         plain = socket.create_connection((host, port), timeout=address.connect_timeout_s)
+        check_not_ourselves(plain)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        watch_peer(plain, PATIENT_OPTIONS)
         if not address.tls:
             return plain
         return _tls_context(address).wrap_socket(plain, server_hostname=address.tls_name or host)

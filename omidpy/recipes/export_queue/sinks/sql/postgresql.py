@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, ExportError
-from omidpy.oracle.network import LIVENESS_OPTIONS
 from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
 from omidpy.recipes.export_queue.sinks.sql.deadline import Deadline
 from omidpy.recipes.export_queue.sinks.sql.marks import Marks
@@ -38,6 +37,7 @@ from omidpy.recipes.export_queue.sinks.sql.statements import (
     row,
     upsert,
 )
+from omidpy.wire.peers import LIVENESS_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

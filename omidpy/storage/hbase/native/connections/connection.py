@@ -57,6 +57,7 @@ from omidpy.storage.hbase.native.security.settings import OPEN, Security
 from omidpy.storage.hbase.native.wire import answers, frames
 from omidpy.storage.hbase.native.wire.answers import Answer
 from omidpy.storage.hbase.native.wire.frames import FrameSplitter
+from omidpy.wire.peers import PATIENT_OPTIONS, check_not_ourselves, watch_peer
 
 RECEIVE_BYTES: Final = 64 * 1024
 """Bytes of one system call, more where a longer frame has begun."""
@@ -567,8 +568,9 @@ def connect(
     connected: socket.socket | None = None
     try:
         connected = socket.create_connection((host, port), timeout=timeout_s)
+        check_not_ourselves(connected)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        watch_peer(connected, PATIENT_OPTIONS)
         layer, secured = open_conversation(
             connected,
             service,

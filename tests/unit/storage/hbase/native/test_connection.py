@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -485,6 +486,32 @@ def test_nobody_listens_is_told_with_its_cause() -> None:
             "127.0.0.1", 1, "ClientService", user="me", timeout_s=1, max_frame_bytes=1000
         )
     assert isinstance(caught.value.__cause__, ConnectionRefusedError)
+
+
+def test_a_connection_to_ourselves_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody listens the kernel may choose the wanted port as ours, and we would answer."""
+    met = socket.socket()
+    met.bind(("127.0.0.1", 0))
+    met.connect(met.getsockname())
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: met)
+    with pytest.raises(NotSent, match="nobody listens") as caught:
+        connections.connect(
+            "127.0.0.1", 1, "ClientService", user="me", timeout_s=1, max_frame_bytes=1024
+        )
+    assert isinstance(caught.value.__cause__, ConnectionRefusedError)
+    assert met.fileno() == -1
+
+
+def test_a_connection_that_idles_is_heard_of_by_what_lies_between(
+    server: FakeHBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A firewall forgets it after some minutes otherwise, and the next call hears nothing."""
+    made = socket.create_connection(("127.0.0.1", server.port))
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: made)
+    connection = connected(server)
+    assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert 0 < made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60
+    connection.close()
 
 
 def test_a_closed_connection_fails_whoever_waits(server: FakeHBase) -> None:
