@@ -99,7 +99,7 @@ def test_calls_of_one_connection_have_no_order_and_parts_of_one_multi_do(
         parts[0] = parts[0]._replace(check=Check(row + b"'", CF, b"x", None))
         request = messages.multi_request(parts, 0)
         answer = calls.wait(calls.send(region, "Multi", *request, until_s=until(20)), until(20))
-        changed, found = answers.read_multi(answer, 2)
+        changed, found = answers.read_multi(answer, 2, 2)
         assert changed.processed
         assert found.found(0).cells, "a part begins when the one before it has ended"
     assert missed > 0, "HBase keeps an order now: the record in docs/decisions is out of date"
@@ -227,7 +227,7 @@ def test_a_desert_is_crossed_by_heartbeats(store: NativeStore) -> None:
             # On a busy machine the call waits longer than it may, and is dropped.
             sent = short._client.calls.send(region, "Scan", request, until_s=until(0.02))
             with suppress(Fault):
-                return scan_messages.read_scan(short._client.calls.wait(sent, until(20)))
+                return scan_messages.read_scan(short._client.calls.wait(sent, until(20)), 10)
             return None
 
         answer = next(filter(None, (answered() for _ in range(100))))

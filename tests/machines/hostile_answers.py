@@ -82,11 +82,12 @@ def read(form: ModuleType, frame: bytes) -> list[Any]:
         lambda: form.read_get(answer),
         lambda: form.read_mutate(answer),
         *(
-            lambda parts=parts: [
+            lambda parts=parts, actions=actions: [
                 (told(one.fault), one.processed, {at: told(of) for at, of in one.results.items()})
-                for one in form.read_multi(answer, parts)
+                for one in form.read_multi(answer, parts, actions)
             ]
             for parts in range(4)
+            for actions in range(3)
         ),
     )
     for reader in readers:

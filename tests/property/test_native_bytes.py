@@ -169,11 +169,11 @@ READERS: Final[dict[str, tuple[Reader, bytes | Framed]]] = {
     ),
     "a mutation": (reads(answers.read_mutate), Framed(b"\x10\x01")),
     "a multi": (
-        reads(lambda answer: answers.read_multi(answer, 3)),
+        reads(lambda answer: answers.read_multi(answer, 3, 3)),
         Framed(body("MultiResponse", regionActionResult=PARTS), CELLS),
     ),
     "a scan": (
-        reads(scan_messages.read_scan),
+        reads(lambda answer: scan_messages.read_scan(answer, 3)),
         Framed(
             body(
                 "ScanResponse",
@@ -188,7 +188,7 @@ READERS: Final[dict[str, tuple[Reader, bytes | Framed]]] = {
         ),
     ),
     "a scan whose numbers are packed": (
-        reads(scan_messages.read_scan),
+        reads(lambda answer: scan_messages.read_scan(answer, 3)),
         Framed(b"\x0a\x03\x03\x03\x03\x3a\x03\x00\x00\x01", CELLS),
     ),
     "tables": (schema.read_descriptors, nested(schema.table_message(DESCRIPTOR))),

@@ -177,7 +177,7 @@ class NativeClient:
             return ("Multi", *messages.multi_request((part,), durability))
 
         def read(answer: Answer) -> bool:
-            (part,) = answers.read_multi(answer, 1)
+            (part,) = answers.read_multi(answer, 1, 1)
             if part.first_fault is not None:
                 raise part.first_fault
             if check is not None:
@@ -358,7 +358,8 @@ class NativeClient:
             for one, parts in sent:
                 try:
                     answer = self.calls.wait(one, until_s)
-                    told = answers.read_multi(answer, len(parts))
+                    count = sum(len(part.indexes) for part in parts)
+                    told = answers.read_multi(answer, len(parts), count)
                 except CallFailed as error:
                     _fail(parts, error, failed, failures)
                     continue

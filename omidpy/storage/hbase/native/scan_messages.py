@@ -120,8 +120,12 @@ def _put_call(out: bytearray, rows: int) -> None:
     put_bool(out, V8, value=True)  # and answers may come early
 
 
-def read_scan(answer: Answer, pairing: Pairing | None = None) -> ScanAnswer:
-    """Read a `ScanResponse`; with `pairing`, its cells as that says."""
+def read_scan(answer: Answer, most_rows: int, pairing: Pairing | None = None) -> ScanAnswer:
+    """Read a `ScanResponse`; with `pairing`, its cells as that says.
+
+    Raises:
+        Garbled: it is none, or has more rows than were asked for.
+    """
     body = answer.body
     row_count = (len(answer.frame) - answer.cells_at) // _LEAST_CELL_BYTES
     if len(body) > _MOST_BESIDE_BYTES + row_count * _MOST_ROW_BYTES:
@@ -156,6 +160,8 @@ def read_scan(answer: Answer, pairing: Pairing | None = None) -> ScanAnswer:
             more_in_region = bool(value)
         elif key == V9:
             is_heartbeat = bool(value)
+    if len(counts) > most_rows:
+        raise Garbled(f"a scan brings {len(counts)} rows where {most_rows} were asked for")
     if 0 in counts:
         raise Garbled("a scan brings a row without cells")
     rows: list[Any]

@@ -196,7 +196,7 @@ class Scanner:
                 else:
                     region = self._region(position)
                     asked = self._send(region, position, rows, most_bytes)
-                answer = self._answer(asked, self.pairing)
+                answer = self._answer(asked, rows, self.pairing)
                 self._check_progress(position, answer)
                 found = self._page_of(region, answer, rows)
                 attempts = None
@@ -241,7 +241,7 @@ class Scanner:
                 region = self.calls.locations.locate(self.table, row, until_s=until_s)
                 request = scan_messages.scan_request(region.name, scan, rows=1, keeps_open=False)
                 sent = self.calls.send(region, "Scan", request, until_s=until_s)
-                answer = scan_messages.read_scan(self.calls.wait(sent, until_s))
+                answer = scan_messages.read_scan(self.calls.wait(sent, until_s), 1)
                 if answer.is_heartbeat and not answer.rows:
                     # From its beginning it would take as long again, for ever.
                     answer = self._behind_heartbeats(region, scan)
@@ -301,10 +301,10 @@ class Scanner:
         self.reads.count += 1
         return self.calls.send(region, "Scan", request, until_s=until(self.calls.address.timeout_s))
 
-    def _answer(self, sent: Sent, pairing: Pairing | None = None) -> ScanAnswer:
+    def _answer(self, sent: Sent, rows: int, pairing: Pairing | None = None) -> ScanAnswer:
         # From now on: no thread may have listened since it was sent.
         until_s = until(self.calls.address.timeout_s)
-        return scan_messages.read_scan(self.calls.wait(sent, until_s), pairing)
+        return scan_messages.read_scan(self.calls.wait(sent, until_s), rows, pairing)
 
     def _page_of(self, region: Region, answer: ScanAnswer, rows: int) -> Page | None:
         """Return the whole rows of an answer, and what follows; None if one did not fit at all."""
@@ -362,7 +362,8 @@ class Scanner:
         scanner_id: int | None = None
         try:
             position = Position(row, is_included=True)
-            answer = self._answer(self._send(region, position, 1, PAGE_BYTES, keeps_open=True))
+            asked = self._send(region, position, 1, PAGE_BYTES, keeps_open=True)
+            answer = self._answer(asked, 1)
             scanner_id, sequence = answer.scanner_id, 0
             while True:
                 for part in answer.rows:
@@ -388,7 +389,7 @@ class Scanner:
         """Return the first answer of a scan of a row that has something, or is the last."""
         request = scan_messages.scan_request(region.name, scan, rows=1, keeps_open=True)
         until_s = until(self.calls.address.timeout_s)
-        answer = self._answer(self.calls.send(region, "Scan", request, until_s=until_s))
+        answer = self._answer(self.calls.send(region, "Scan", request, until_s=until_s), 1)
         scanner_id, sequence = answer.scanner_id, 0
         try:
             while not answer.rows and answer.more and answer.more_in_region:
@@ -425,4 +426,4 @@ class Scanner:
         until_s = until(self.calls.address.timeout_s)
         request = scan_messages.next_request(scanner_id, sequence, rows=1)
         sent = self.calls.send(region, "Scan", request, until_s=until_s)
-        return scan_messages.read_scan(self.calls.wait(sent, until_s))
+        return scan_messages.read_scan(self.calls.wait(sent, until_s), 1)

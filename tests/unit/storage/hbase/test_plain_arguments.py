@@ -26,10 +26,13 @@ ROWS = (b"a", b"b", b"c")
 def answer(call: Call) -> Reply:
     """Have three rows of one cell, and take every change."""
     if call.method == "Scan":
+        asked = message("ScanRequest")
+        asked.ParseFromString(call.body)
+        rows = ROWS[: asked.number_of_rows]
         body = message(
-            "ScanResponse", cells_per_result=[1] * len(ROWS), more_results_in_region=False
+            "ScanResponse", cells_per_result=[1] * len(rows), more_results_in_region=False
         )
-        cells = b"".join(encode(row, b"f", b"q", 1, b"v") for row in ROWS)
+        cells = b"".join(encode(row, b"f", b"q", 1, b"v") for row in rows)
         return Reply(body.SerializeToString(), cells)
     return PROCESSED if call.method == "Mutate" else Reply(b"\x0a\x00")
 

@@ -19,10 +19,22 @@ from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.calling.attempts import Attempts
 from omidpy.storage.hbase.native.calling.locations import Locations, NoRegion
 from omidpy.storage.hbase.native.calling.recognition import Recognition
-from omidpy.storage.hbase.native.calling.registry import Registry, RpcRegistry, ZooKeeperRegistry
+from omidpy.storage.hbase.native.calling.registry import (
+    MOST_TOLD_BYTES,
+    Registry,
+    RpcRegistry,
+    ZooKeeperRegistry,
+)
 from omidpy.storage.hbase.native.connections import connection as connections_module
 from omidpy.storage.hbase.native.connections.connection import Connection, Waiting
-from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, SERVER, Connections, until
+from omidpy.storage.hbase.native.connections.pool import (
+    MASTER,
+    REGIONS,
+    REGISTRY,
+    SERVER,
+    Connections,
+    until,
+)
 from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind, NotSent, Unanswered
 from omidpy.storage.hbase.native.security import tokens
 from omidpy.storage.hbase.native.security.settings import security_of
@@ -104,7 +116,7 @@ class Calls:
             service,
             user=self.address.user or connections_module.own_user(),
             timeout_s=self.address.connect_timeout_s,
-            max_frame_bytes=frames.MAX_FRAME_BYTES,
+            max_frame_bytes=MOST_TOLD_BYTES if service == REGISTRY else frames.MAX_FRAME_BYTES,
             security=self._security,
             is_first=not self.connections.has_answered,
         )
@@ -294,9 +306,8 @@ class Calls:
                         region.name, part, rows=rows - len(found), keeps_open=False
                     )
                     limit_s = min(until_s, until(self.address.timeout_s))
-                    answer = scan_messages.read_scan(
-                        self.wait(self.send(region, "Scan", request, until_s=limit_s), limit_s)
-                    )
+                    sent = self.send(region, "Scan", request, until_s=limit_s)
+                    answer = scan_messages.read_scan(self.wait(sent, limit_s), rows - len(found))
                     whole = answer.rows[:-1] if answer.is_last_partial else answer.rows
                     found += whole
                     if not (answer.more and answer.more_in_region):

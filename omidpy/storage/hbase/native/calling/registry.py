@@ -12,6 +12,7 @@ import contextlib
 import random
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from omidpy.base.ensemble import NotLetIn, new_client, refusal, require_sasl, start
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
     from kazoo.interfaces import IAsyncResult
 
 T = TypeVar("T")
+
+MOST_TOLD: Final = 100
+"""Servers that are asked because others have named them; HBase names 10."""
+
+MOST_TOLD_BYTES: Final = 1024 * 1024
+"""Of an answer about HBase's parts; the longest names some servers."""
 
 _LENGTH: Final = struct.Struct(">I")
 _MAGIC: Final = 0xFF
@@ -318,16 +325,14 @@ class RpcRegistry:
             connection = self._connections.get(*place, REGISTRY)
             limit = until(self._address.connect_timeout_s)
             answer = connection.call("GetBootstrapNodes", b"", until_s=limit)
-            servers = [
-                server_name(value)
-                for key, value in fields(answer.body)
-                if key == _BYTES_1 and isinstance(value, bytes)
-            ]
+            servers = map(server_name, islice(_messages(answer.body), MOST_TOLD))
             self._told = tuple((one.host, one.port) for one in servers)
 
 
-def _messages(body: bytes) -> list[bytes]:
-    return [value for key, value in fields(body) if key == _BYTES_1 and isinstance(value, bytes)]
+def _messages(body: bytes) -> Iterator[bytes]:
+    for key, value in fields(body):
+        if key == _BYTES_1 and isinstance(value, bytes):
+            yield value
 
 
 def _meta_server(body: bytes) -> ServerName | None:

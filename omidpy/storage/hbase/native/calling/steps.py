@@ -110,7 +110,8 @@ def _all_at_once(
             sent.append((calls.send(region, "Multi", body, cells, until_s=until_s), indexes))
         for one, indexes in sent:
             answer = calls.wait(one, until_s, is_patient=False)
-            answers.update(zip(indexes, read_multi(answer, len(indexes)), strict=True))
+            count = sum(len(parts[one].actions) for one in indexes)
+            answers.update(zip(indexes, read_multi(answer, len(indexes), count), strict=True))
     except CallFailed as error:
         for part in parts:
             calls.correct(part.region, error)

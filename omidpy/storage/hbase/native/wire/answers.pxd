@@ -71,14 +71,16 @@ cdef _cell(Fields fields)
 @cython.locals(fields=Fields, key=cython.ulonglong)
 cpdef read_get(answer)
 
-@cython.locals(fields=Fields, key=cython.ulonglong, parts=list, owners=list)
-cpdef read_multi(answer, part_count)
+@cython.locals(
+    fields=Fields, key=cython.ulonglong, parts=list, owners=list, fault_count=cython.longlong,
+)
+cpdef read_multi(answer, long long part_count, long long action_count)
 
 @cython.locals(
     one=Fields, key=cython.ulonglong, one_key=cython.ulonglong, index=cython.ulonglong,
-    results=dict,
+    results=dict, count=cython.longlong,
 )
-cdef _part(Fields fields, list owners)
+cdef _part(Fields fields, list owners, long long most)
 
 @cython.locals(key=cython.ulonglong)
 cdef _named_fault(Fields fields)

@@ -233,7 +233,7 @@ def _result(fields: Fields) -> Result:
 
 
 def _cell(fields: Fields) -> Cell:
-    """Read a `Cell`."""
+    """Read a `Cell`; HBase tells of all that it has."""
     row = family = qualifier = value = b""
     version = 0
     while key := fields.next():
@@ -247,6 +247,8 @@ def _cell(fields: Fields) -> Cell:
             version = fields.number
         elif key == _B6:
             value = fields.own()
+    if not row or not family:
+        raise Garbled("a cell of an answer has no row or no family")
     return _new(_Cell, (row, family, qualifier, version, value))
 
 
@@ -295,18 +297,30 @@ class PartAnswer(NamedTuple):
         return found
 
 
-def read_multi(answer: Answer, part_count: int) -> list[PartAnswer]:
+def read_multi(answer: Answer, part_count: int, action_count: int) -> list[PartAnswer]:
     """Read a `MultiResponse`: one answer for each part, in their order.
 
+    Args:
+        answer: What came.
+        part_count: How many parts were asked for.
+        action_count: How many actions those have in all; a change that puts and deletes is answered
+            as two.
+
     Raises:
-        Garbled: it is none, or has another number of parts.
+        Garbled: it is none, or has another number of parts, or tells of more than was asked for.
     """
+    fault_count = 0
     parts: list[PartAnswer] = []
     owners: list[tuple[dict[int, Found | Fault], int, Result]] = []
     fields = Fields(answer.body, 0, len(answer.body))
     while key := fields.next():
         if key == _B1:
-            parts.append(_part(fields.message(), owners))
+            # A part takes two bytes, and a hundred times as much once it is read.
+            if len(parts) == part_count:
+                raise Garbled(f"an answer has more than the {part_count} parts that were asked for")
+            part = _part(fields.message(), owners, 2 * action_count - fault_count - len(owners))
+            fault_count += len(part.results)
+            parts.append(part)
     if len(parts) != part_count:
         raise Garbled(f"an answer has {len(parts)} parts where {part_count} were asked for")
     counts = [found.cell_count for _, _, found in owners]
@@ -316,13 +330,19 @@ def read_multi(answer: Answer, part_count: int) -> list[PartAnswer]:
     return parts
 
 
-def _part(fields: Fields, owners: list[tuple[dict[int, Found | Fault], int, Result]]) -> PartAnswer:
-    """Read a `RegionActionResult`, and note which results wait for their cells."""
+def _part(
+    fields: Fields, owners: list[tuple[dict[int, Found | Fault], int, Result]], most: int
+) -> PartAnswer:
+    """Read a `RegionActionResult` of so many results at most; note which wait for their cells."""
     fault: Fault | None = None
     processed: bool | None = None
     results: dict[int, Found | Fault] = {}
+    count = 0
     while key := fields.next():
         if key == _B1:
+            if count == most:
+                raise Garbled("an answer tells of more actions than were asked for")
+            count += 1
             index = 0
             found: Result | Fault | None = None
             one = fields.message()

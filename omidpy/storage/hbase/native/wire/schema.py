@@ -168,6 +168,8 @@ def _table(data: bytes) -> TableDescriptor:
         elif key == _B4:
             name, text = _pair(value)
             configuration[_text(name)] = _text(text)
+    if not table:
+        raise Garbled("a table has no name")  # nor would very many of them take many bytes
     return TableDescriptor(table, tuple(families), attributes, configuration)
 
 

@@ -91,6 +91,8 @@ def _snapshot(data: bytes) -> TableSnapshot:
                 found = found._replace(table=value.decode(errors="backslashreplace"))
         elif key == V3:
             found = found._replace(created_ms=value)
+    if not found.name:
+        raise Garbled("a snapshot has no name")
     return found
 
 

@@ -215,7 +215,9 @@ def test_multis_are_written_as_java_writes_them() -> None:
         assert [one.mutation.row for one in my_part.action] == [
             one.mutation.row for one in part.action
         ]
-    assert [one.first_fault for one in answers.read_multi(answer(of("Multi", 0)), 2)] == [None] * 2
+    assert [one.first_fault for one in answers.read_multi(answer(of("Multi", 0)), 2, 100)] == [
+        None
+    ] * 2
     body, _ = asked(of("Multi", 1))
     both = RowChange(b"c", put(b"c", 7, b"six").puts, (DeleteCell(CF, Q, 5, DELETE_VERSION),))
     mine, my_cells = messages.multi_request([RegionAction(REGION, (both,))], 0)
@@ -229,7 +231,7 @@ def test_multis_are_written_as_java_writes_them() -> None:
         for found in (theirs, ours)
     ]
     assert kinds[0] == kinds[1]
-    (done,) = answers.read_multi(answer(of("Multi", 1)), 1)
+    (done,) = answers.read_multi(answer(of("Multi", 1)), 1, 1)
     assert (done.first_fault, done.processed) == (None, True)
 
 
@@ -251,7 +253,7 @@ def test_gets_are_read() -> None:
     assert (ours.row, ours.max_versions) == (theirs.row, theirs.max_versions)
     many = of("Multi", 2)
     parts = answers.read_multi(
-        answer(many), len(parsed("MultiRequest", asked(many)[0]).regionAction)
+        answer(many), len(parsed("MultiRequest", asked(many)[0]).regionAction), 3
     )
     found = {cell for part in parts for one in part.results.values() for cell in cells_of(one)}
     assert found == {CELL_A[0], CELL_Z}
@@ -268,7 +270,7 @@ def test_scans_are_read() -> None:
     """Rows with their versions; a region's end; the scan backwards."""
     scans = [one for one in ALL if one.method == "Scan"]
     mine = [one for one in scans if b"frames" in asked(one)[0][:40]]
-    found = [scan_messages.read_scan(answer(one)) for one in mine]
+    found = [scan_messages.read_scan(answer(one), 1000) for one in mine]
     rows = [row for one in found for row in one.rows]
     assert CELL_A in rows
     assert [CELL_C] in rows
@@ -276,7 +278,9 @@ def test_scans_are_read() -> None:
     assert all(not one.is_last_partial for one in found)
     asked_for = parsed(
         "ScanRequest",
-        asked(next(one for one in mine if CELL_A in scan_messages.read_scan(answer(one)).rows))[0],
+        asked(
+            next(one for one in mine if CELL_A in scan_messages.read_scan(answer(one), 1000).rows)
+        )[0],
     )
     ours = parsed(
         "ScanRequest",
@@ -310,7 +314,7 @@ def test_the_catalogue_is_read() -> None:
     rows = [
         row
         for one in scans
-        for row in scan_messages.read_scan(answer(one)).rows
+        for row in scan_messages.read_scan(answer(one), 1000).rows
         if row[0].family == schema.CATALOGUE_FAMILY
     ]
     regions = {region.name: region for row in rows if (region := schema.region_of(row)) is not None}

@@ -28,9 +28,17 @@ from omidpy.storage.hbase.native.values import (
     ServerName,
     TableDescriptor,
 )
-from omidpy.storage.hbase.native.wire import answers, frames, messages, schema, status
+from omidpy.storage.hbase.native.wire import (
+    answers,
+    frames,
+    messages,
+    schema,
+    snapshots,
+    status,
+)
 from omidpy.storage.hbase.native.wire.answers import Answer
 from omidpy.storage.hbase.native.wire.schema import Nonces
+from omidpy.wire.protobuf import put_varint
 from tests.machines.hbase_messages import message
 
 REGION = Region("t", b"t,,1.id.", b"", b"m", ServerName("h", 16020, 7), 1)
@@ -171,6 +179,7 @@ def test_the_answers_of_a_multi_go_by_their_index() -> None:
             ],
         ),
         3,
+        4,
     )
     assert [one.cells[0].value for one in (found[0].found(0), found[0].found(1))] == [
         b"one",
@@ -190,7 +199,81 @@ def test_the_answers_of_a_multi_go_by_their_index() -> None:
 def test_an_answer_with_fewer_parts_than_asked_is_refused() -> None:
     """They are told apart by their place alone."""
     with pytest.raises(Garbled, match="1 parts where 2"):
-        answers.read_multi(answer("MultiResponse", regionActionResult=[{}]), 2)
+        answers.read_multi(answer("MultiResponse", regionActionResult=[{}]), 2, 2)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\x0a\x00",  # parts
+        b"\x0a\x04\x0a\x02\x12\x00",  # a part with a result
+        b"\x0a\x04\x0a\x02\x1a\x00",  # a part with a fault
+    ],
+)
+def test_a_multi_that_tells_of_more_than_was_asked_for_takes_no_memory(said: bytes) -> None:
+    """It became objects, a hundred bytes for each of its own, before it was refused."""
+    frame = said * (4_000_000 // len(said))
+    inside = b"\x0a" + _delimited(said[2:] * 1_000_000) if len(said) > 2 else frame
+    for body in (frame, inside):
+        hostile = answers.Answer(1, None, body, body, len(body))
+        tracemalloc.start()
+        try:
+            with pytest.raises(Garbled, match="were asked for"):
+                answers.read_multi(hostile, 10, 100)
+            assert tracemalloc.get_traced_memory()[1] < 1_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def _delimited(data: bytes) -> bytes:
+    out = bytearray()
+    put_varint(out, len(data))
+    return bytes(out) + data
+
+
+def test_each_action_is_answered_once_and_one_that_puts_and_deletes_twice() -> None:
+    """HBase answers to each half of it."""
+    twice: list[dict[str, Any]] = [{"index": at, "result": {}} for at in (0, 1)]
+    asked = [{"resultOrException": twice}]
+    (part,) = answers.read_multi(answer("MultiResponse", regionActionResult=asked), 1, 1)
+    assert sorted(part.results) == [0, 1]
+    more = answer("MultiResponse", regionActionResult=[{"resultOrException": [*twice, twice[1]]}])
+    with pytest.raises(Garbled, match="more actions"):
+        answers.read_multi(more, 1, 1)
+
+
+def test_cells_that_say_nothing_take_no_memory() -> None:
+    """Each had two bytes, and became an object of a hundred."""
+    body = b"\x0a" + _delimited(b"\x0a\x00" * 2_000_000)
+    hostile = answers.Answer(1, None, body, body, len(body))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Garbled, match="no row"):
+            answers.read_get(hostile)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_scan_with_more_rows_than_were_asked_for_is_refused_before_they_are_read() -> None:
+    """They are many, where few were asked for, up to the longest frame."""
+    two = answer("ScanResponse", cell(b"a", b"1") + cell(b"b", b"2"), cells_per_result=[1, 1])
+    assert len(scan_messages.read_scan(two, 2).rows) == 2
+    with pytest.raises(Garbled, match="2 rows where 1 were asked for"):
+        scan_messages.read_scan(two, 1)
+
+
+@pytest.mark.parametrize("read", [schema.read_descriptors, snapshots.read_snapshots])
+def test_what_has_no_name_takes_no_memory(read: Callable[[bytes], object]) -> None:
+    """A table of two bytes became an object of three hundred."""
+    body = b"\x0a\x00" * 1_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(Garbled, match="has no name"):
+            read(body)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_scan_says_where_how_far_and_how_much() -> None:
@@ -236,14 +319,15 @@ def test_the_answer_to_a_scan_says_whether_its_last_row_is_whole() -> None:
             more_results_in_region=False,
             heartbeat_message=True,
             cursor={"row": b"c"},
-        )
+        ),
+        2,
     )
     assert [len(row) for row in found.rows] == [2, 1]
     assert found[1:] == (True, 2**63 + 5, True, False, True, b"c")
-    nothing = scan_messages.read_scan(answer("ScanResponse"))
+    nothing = scan_messages.read_scan(answer("ScanResponse"), 1)
     assert nothing == ([], False, None, True, True, False, None)
     with pytest.raises(Garbled, match="row without cells"):
-        scan_messages.read_scan(answer("ScanResponse", cells_per_result=[0]))
+        scan_messages.read_scan(answer("ScanResponse", cells_per_result=[0]), 1)
 
 
 @pytest.mark.parametrize("said", [b"\x08\x01", b"\x38\x01", b"\x0a\x04\x01\x01\x01\x01"])
@@ -254,7 +338,7 @@ def test_an_answer_that_claims_rows_without_cells_takes_no_memory(said: bytes) -
     tracemalloc.start()
     try:
         with pytest.raises(Garbled, match="more rows than it brings cells"):
-            scan_messages.read_scan(hostile)
+            scan_messages.read_scan(hostile, 2**31 - 1)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
@@ -368,12 +452,12 @@ def test_a_row_of_the_catalogue_is_a_region_if_somebody_serves_it() -> None:
         ("MutateResponse", answers.read_mutate, {"processed": True}),
         (
             "MultiResponse",
-            lambda found: answers.read_multi(found, 1),
+            lambda found: answers.read_multi(found, 1, 1),
             {"regionActionResult": [{"exception": {"name": "a.B", "value": b"text"}}]},
         ),
         (
             "ScanResponse",
-            scan_messages.read_scan,
+            lambda found: scan_messages.read_scan(found, 1),
             {"cells_per_result": [1], "scanner_id": 2**40, "cursor": {"row": b"abc"}},
         ),
     ],
@@ -408,7 +492,7 @@ def test_answers_to_many_puts_are_told_apart(count: int, other: int | None) -> N
     if other is not None and other < count:
         results[other] = {"index": other, "exception": {"name": "java.io.IOException"}}
     of_part = [{"resultOrException": results}]
-    (part,) = answers.read_multi(answer("MultiResponse", regionActionResult=of_part), 1)
+    (part,) = answers.read_multi(answer("MultiResponse", regionActionResult=of_part), 1, count)
     assert sorted(part.results) == list(range(count))
     for at, found in part.results.items():
         if at == other:

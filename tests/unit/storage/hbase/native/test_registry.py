@@ -17,8 +17,9 @@ from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.admin import Admin
 from omidpy.storage.hbase.native.calling import registry as registry_module
 from omidpy.storage.hbase.native.calling.calls import Calls
-from omidpy.storage.hbase.native.calling.registry import ZooKeeperRegistry
+from omidpy.storage.hbase.native.calling.registry import RpcRegistry, ZooKeeperRegistry
 from omidpy.storage.hbase.native.connections.pool import MASTER, REGIONS, until
+from omidpy.storage.hbase.native.faults import Garbled
 from omidpy.storage.hbase.native.values import Scan, Selection
 from tests.machines.fake_hbase import Call, FakeHBase, Reply
 from tests.machines.hbase_messages import message
@@ -146,6 +147,35 @@ def test_an_hbase_that_was_made_anew_behind_an_open_client_is_noticed(
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"of the HBase cluster red before.*open the store a"):
             ask()
+
+
+def test_servers_that_are_named_as_places_to_ask_are_bounded(resources: ExitStack) -> None:
+    """Each is kept, and asked for seconds where those of the address do not answer."""
+    server = Server(b"one")
+    other = b"\x0a\x05\x0a\x01h\x10\x01"
+    answer = server.fake.script
+
+    def told(call: Call) -> Reply:
+        return Reply(other * 10_000) if call.method == "GetBootstrapNodes" else answer(call)
+
+    server.fake.script = told
+    calls = opened(resources, server)
+    assert calls.registry.cluster_id() == "one"
+    assert isinstance(calls.registry, RpcRegistry)
+    assert 0 < len(calls.registry._in_turn()) <= 1 + registry_module.MOST_TOLD
+
+
+def test_an_answer_of_a_place_to_ask_is_short(
+    resources: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names some servers, and a longer one is none."""
+    monkeypatch.setattr(registry_module, "_nobody", lambda *_: "nobody")
+    server = Server(b"one")
+    server.fake.script = lambda _: Reply(b"\x0a\x00" * registry_module.MOST_TOLD_BYTES)
+    calls = opened(resources, server)
+    with pytest.raises(StorageUnavailable, match="nobody") as caught:
+        calls.registry.master()
+    assert isinstance(caught.value.__cause__, Garbled)
 
 
 def test_zookeeper_servers_of_two_ensembles_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

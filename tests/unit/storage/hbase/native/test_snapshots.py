@@ -42,7 +42,7 @@ def test_what_is_there_is_read() -> None:
         snapshots.read_snapshots(b"\x0a\x05a")
 
 
-THERE: Reply = Reply(b"\x0a\x00")
+THERE: Reply = Reply(b"\x0a\x05\x0a\x03\x12\x01t")
 """There is such a table."""
 
 
