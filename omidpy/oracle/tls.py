@@ -20,7 +20,7 @@ from omidpy.base.ensemble import FLAGS
 from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError
-from omidpy.wire.tls import TlsStream, client_context, refusal
+from omidpy.wire.tls import LEFT, TlsStream, client_context, refusal
 
 OPTIONS: Final = ("tls", "ca", "cert", "key", "name")
 
@@ -204,11 +204,11 @@ def secured(
             plain.sendall(stream.to_send())
             arrived = plain.recv(_READ_BYTES)
             if not arrived:
-                raise ConnectionResetError(
-                    "the connection ended in the middle of the TLS handshake"
-                )
+                raise ConnectionResetError(LEFT)
             stream.receive(arrived)
         plain.sendall(stream.to_send())
+    except ssl.SSLZeroReturnError as error:
+        raise ConnectionResetError(LEFT) from error
     except ssl.SSLError as error:
         raise Refused(refusal(error)) from error
     return TlsSocket(plain, stream)

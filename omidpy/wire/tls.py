@@ -15,6 +15,9 @@ from typing import Any, Final, cast
 
 from omidpy.errors import ConfigError
 
+LEFT: Final = "the connection ended in the middle of the TLS handshake"
+"""Of one whose end says goodbye, too: it ends, and refuses nothing."""
+
 _PART_BYTES: Final = 64 * 1024
 _ALTERNATIVES: Final = ("URI", "DNS", "email")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from pathlib import Path
 
 import pytest
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import ConfigError
-from omidpy.oracle.tls import client_tls
+from omidpy.oracle.tls import ClientTls, client_tls, secured
 from omidpy.wire.tls import TlsStream
 from tests.machines.tls import Authority, openssl
 from tso.serving.tls import ServerTls, TlsSettings
@@ -152,3 +154,12 @@ def test_a_key_with_a_password_is_refused(authority: Authority, tmp_path: Path) 
     ):
         with pytest.raises(ConfigError, match="without a password"):
             refuse()
+
+
+def test_an_oracle_that_says_goodbye_during_the_handshake_has_refused_nothing() -> None:
+    """One that is about to end; its client goes on to the next, or tries again."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(bytes.fromhex("15030300020100"))  # close_notify
+        with pytest.raises(ConnectionResetError):
+            secured(ours, ClientTls(), host="localhost", timeout_s=5, clock=SystemClock())

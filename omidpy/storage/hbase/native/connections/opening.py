@@ -21,7 +21,7 @@ from omidpy.storage.hbase.native.security.layers import TLS_OPTIONS, Layer, Stac
 from omidpy.storage.hbase.native.security.sasl import Mechanism, Negotiation
 from omidpy.storage.hbase.native.security.settings import Security
 from omidpy.storage.hbase.native.wire import frames
-from omidpy.wire.tls import TlsStream, refusal
+from omidpy.wire.tls import LEFT, TlsStream, refusal
 
 NEEDS_TLS: Final = (
     "it speaks TLS; add tls=on to the address, and tls_ca=FILE for the authority that signed its "
@@ -148,6 +148,8 @@ def _tls(pipe: Pipe, security: Security, host: str) -> TlsLayer:
             pipe.send(stream.to_send())
             stream.receive(pipe.receive())
         pipe.send(stream.to_send())
+    except ssl.SSLZeroReturnError as error:
+        raise ConnectionResetError(LEFT) from error
     except ssl.SSLError as error:
         with contextlib.suppress(OSError):
             pipe.send(stream.to_send())  # the reason, for the server's log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from omidpy.errors import ConfigError
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.connections import connection as connections
 from omidpy.storage.hbase.native.connections.connection import Connection
-from omidpy.storage.hbase.native.connections.opening import Pipe
+from omidpy.storage.hbase.native.connections.opening import Pipe, open_conversation
 from omidpy.storage.hbase.native.faults import Disagreed, Lost, NotSent, Unanswered
 from omidpy.storage.hbase.native.security.settings import OPEN, Security, security_of
 from omidpy.storage.hbase.native.translate import translate
@@ -25,6 +26,11 @@ from tests.machines.interrupts.lines import Interrupt, Interrupter
 from tests.machines.tls import Authority
 
 LIMIT_S = 20.0
+
+
+CLOSE_NOTIFY = bytes.fromhex("15030300020100")
+USER_CANCELED = bytes.fromhex("1503030002015a")
+GOODBYES = (b"", CLOSE_NOTIFY, USER_CANCELED + CLOSE_NOTIFY)
 
 
 def until(seconds: float = LIMIT_S) -> float:
@@ -175,6 +181,24 @@ def test_what_a_server_said_before_it_hung_up_is_why() -> None:
     pipe.layer = Refused()
     with pytest.raises(Disagreed, match="it said an alert"):
         pipe.send(b"x")
+
+
+@pytest.mark.parametrize("farewell", GOODBYES)
+def test_a_server_that_ends_during_the_handshake_has_refused_nothing(farewell: bytes) -> None:
+    """One that stops says goodbye first, and the next one is worth a try."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(farewell)
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(ConnectionResetError):
+            open_conversation(
+                ours,
+                "ClientService",
+                user="me",
+                security=Security(tls=ssl.create_default_context()),
+                host="localhost",
+                until_s=until(),
+            )
 
 
 def test_a_client_without_tls_is_told_that_the_server_speaks_it(
