@@ -104,6 +104,11 @@ class Connection(PlainSession, DirectConnection):
         """Close it."""
         self.close()
 
+    def __del__(self) -> None:
+        """Close it, as happybase's: its sockets go with who has opened it."""
+        if hasattr(self, "_opened"):
+            self.close()
+
     def table(self, name: Text, use_prefix: bool = True) -> Table:  # noqa: FBT001, FBT002 - happybase's signature
         """Return a table, without looking whether it is there."""
         return Table(self._table_name(name) if use_prefix else as_bytes(name), self)

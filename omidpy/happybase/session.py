@@ -28,7 +28,8 @@ class PlainSession:
         """
         self.url = url
         self._address = parse_native(url)
-        self._client: NativeClient | None = None
+        self._opened: dict[None, NativeClient] = {}
+        """The one that is open: of threads that open at once, all get it."""
         self._plain: dict[bytes, float] = {}
         """When it was asked, by the monotonic clock, of tables that were plain then."""
 
@@ -38,7 +39,7 @@ class PlainSession:
         Raises:
             StorageUnavailable: it does not answer.
         """
-        if self._client is not None:
+        if self._opened:
             return
         client = NativeClient(self._address)
         try:
@@ -46,11 +47,12 @@ class PlainSession:
         except BaseException:
             client.close()
             raise
-        self._client = client
+        if self._opened.setdefault(None, client) is not client:
+            client.close()
 
     def close(self) -> None:
         """End the connections to HBase's servers; `open` opens again."""
-        client, self._client = self._client, None
+        client = self._opened.pop(None, None)
         self._plain.clear()
         if client is not None:
             client.close()
@@ -62,7 +64,7 @@ class PlainSession:
         Raises:
             StorageUnavailable: it is not open.
         """
-        client = self._client
+        client = self._opened.get(None)
         if client is None:
             raise StorageUnavailable(f"the connection to {self.url} is not open; call open()")
         return client

@@ -226,12 +226,23 @@ class Table:
         )
         found = (
             (cells[0].row, row_of(piece, with_timestamp=include_timestamp))
-            for cells in _rows(scanner, batch_size, limit)
+            for cells in self._rows(scanner, batch_size, limit)
             for piece in pieces(cells, scan_batching)
         )
         if sorted_columns:
             found = ((row, OrderedDict(cells)) for row, cells in found)
         return (one for one in islice(found, limit))  # which, as happybase's, can be closed
+
+    def _rows(self, scanner: Scanner, batch_size: int, limit: int | None) -> Iterator[list[Cell]]:
+        """Yield rows, page by page, at most so many."""
+        # A method: whoever has the rows keeps the table, and so the connection from being closed.
+        position: Position | None = scanner.start()
+        left = limit
+        while position is not None and left != 0:
+            page = scanner.page(position, batch_size if left is None else min(batch_size, left))
+            yield from page.rows
+            position = page.position
+            left = None if left is None else left - len(page.rows)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -329,14 +340,3 @@ def _selection(columns: object, timestamp: object) -> Selection:
     wanted = all_specified(columns)
     below = version_of(timestamp, otherwise=MAX_VERSION)
     return Selection(wanted, max_version=below, max_versions=1)
-
-
-def _rows(scanner: Scanner, batch_size: int, limit: int | None) -> Iterator[list[Cell]]:
-    """Yield rows, page by page, at most so many."""
-    position: Position | None = scanner.start()
-    left = limit
-    while position is not None and left != 0:
-        page = scanner.page(position, batch_size if left is None else min(batch_size, left))
-        yield from page.rows
-        position = page.position
-        left = None if left is None else left - len(page.rows)

@@ -98,6 +98,9 @@ READS: Final[dict[str, Use]] = {
     "row of a family": lambda t: t.row(b"a", (b"cf",)),
     "row of a family with a colon": lambda t: t.row(b"a", [b"cf:"]),
     "row of a column with a colon": lambda t: t.row(b"a", [b"cf:z:z"]),
+    "row of a column and its family": lambda t: t.row(b"a", [b"cf:w", b"cf"]),
+    "row of a family and its column": lambda t: t.row(b"a", [b"cf", b"cf:w", b"other"]),
+    "row by other bytes": lambda t: t.row(bytearray(b"a")),
     "row before": lambda t: t.row(b"a", timestamp=20, include_timestamp=True),
     "row before all": lambda t: t.row(b"a", timestamp=1),
     "row that is not there": lambda t: t.row(b"none"),
@@ -131,6 +134,10 @@ READS: Final[dict[str, Use]] = {
     "scan in reverse": lambda t: list(t.scan(reverse=True)),
     "scan in reverse between": lambda t: list(t.scan("m05", "b", reverse=True)),
     "scan in reverse from between": lambda t: list(t.scan("m05x", "a", reverse=True, limit=3)),
+    "scan of a column and its family": lambda t: list(t.scan(columns=[b"cf:w", b"cf"])),
+    "scan that ends where it starts": lambda t: list(t.scan(b"b", b"b")),
+    "scan in reverse that ends where it starts": lambda t: list(t.scan(b"b", b"b", reverse=True)),
+    "scan in reverse from the longest": lambda t: list(t.scan(b"m" * 32767, reverse=True, limit=2)),
     "scan of nothing": lambda t: list(t.scan(row_start=b"c", row_stop=b"d")),
     "repr": lambda t: repr(t).rpartition(".")[2].partition(" ")[0],
 }
@@ -163,6 +170,7 @@ def counted(table: Any) -> list[Any]:
     found += [table.counter_inc("n", "cf:n", value=5), table.counter_dec(b"n", b"cf:n", 9)]
     # Not the same one: HBase gives a counter a version above its clock if it is raised in a hurry.
     table.counter_set(b"n", b"cf:m", -7)
+    table.counter_inc(b"n", b"cf")  # which has the empty qualifier
     return [*found, table.counter_get(b"n", b"cf:m"), table.row(b"n")]
 
 
@@ -273,6 +281,16 @@ def test_errors_are_ours(world: World) -> None:
         connection.table("ours").put(b"r", {b"cf": b"v"})
     with pytest.raises(errors.UsageError, match="disable it first"):
         connection.delete_table("ours")
+    wrongs: tuple[Use, ...] = (
+        lambda t: t.counter_inc(b"a", b"cf:q"),
+        lambda t: t.put(b"a", {b"cf:q": b"x" * (11 * 2**20)}),
+        lambda t: t.row(b""),
+        lambda t: t.put(b"", {b"cf:q": b"v"}),
+        lambda t: t.scan(b"a" * 32768),
+    )
+    for wrong in wrongs:
+        with pytest.raises(errors.UsageError):
+            wrong(connection.table("ours"))
     with pytest.raises(NotImplementedError, match="filter"):
         connection.table("ours").scan(filter="KeyOnlyFilter()")
     with pytest.raises(errors.UsageError, match="name of a table"):
@@ -305,6 +323,7 @@ def test_a_pool_lends_one_connection_to_all(hbase: HBase) -> None:
     pool = ours.ConnectionPool(1, host=hbase.direct_url)
     with pool.connection() as one, pool.connection(timeout=0.1) as other, closing(one):
         assert one is other
+        other.close()  # as after an error, when it is no other thread's
         assert one.tables() is not None
     for size, kind in (("1", TypeError), (0, ValueError)):
         with pytest.raises(kind):
