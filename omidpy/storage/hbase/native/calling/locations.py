@@ -14,10 +14,12 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Final, NamedTuple, Protocol
 
 from omidpy.base.timing.pauses import Pauses
 from omidpy.base.within import within
+from omidpy.errors import OmidError
 from omidpy.model import Cell
 from omidpy.storage import forking
 from omidpy.storage.hbase.native.cellblock import MOST_ROW_BYTES
@@ -83,6 +85,8 @@ class Locations:
         self._read = read
         self._is_told = is_told
         self._meta: ServerName | None = None
+        self._meta_failure: tuple[float, OmidError | None] = (0.0, None)
+        """When it was last looked for in vain, and what was raised."""
         self._tables: dict[str, _Known] = {}
         self._lock = threading.Lock()
         self._look_ups: dict[str, threading.Lock] = {}
@@ -137,7 +141,8 @@ class Locations:
         """Return the one region of the catalogue."""
         server = self._meta
         if server is None or not self._is_told():
-            server = self._meta = within(self._lock_of(META), self._find_meta_once)
+            asked_s = time.monotonic()
+            server = self._meta = within(self._lock_of(META), self._find_meta_once, asked_s)
         return Region(META, META_REGION, b"", b"", server)
 
     def forget(self, region: Region) -> None:
@@ -219,9 +224,24 @@ class Locations:
             time.sleep(pauses.next_s())
         return lock
 
-    def _find_meta_once(self) -> ServerName:
+    def _find_meta_once(self, asked_s: float) -> ServerName:
+        """Find the catalogue, unless another thread has, or has failed to, since this one asked.
+
+        A failure takes seconds where nobody answers, and threads would take turns in it.
+        """
         server = self._meta
-        return server if server is not None and self._is_told() else self._find_meta()
+        if server is not None and self._is_told():
+            return server
+        failed_s, failure = self._meta_failure
+        if failure is not None and failed_s >= asked_s:
+            raise copy(failure) from failure.__cause__
+        try:
+            return self._find_meta()
+        except OmidError as error:
+            told = copy(error)  # of each thread its own: it is given a traceback
+            told.__cause__ = error.__cause__
+            self._meta_failure = (time.monotonic(), told)
+            raise
 
     def _look_up(self, table: str, row: bytes, until_s: float) -> Region:
         """Look a row up, unless another thread has meanwhile.  Holds the table's lock."""

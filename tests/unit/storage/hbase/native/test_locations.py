@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.model import Cell
 from omidpy.storage.hbase.native.calling.locations import Locations, NoRegion
 from omidpy.storage.hbase.native.faults import Garbled, NotSent
@@ -203,3 +204,37 @@ def test_regions_are_in_the_order_of_the_catalogue() -> None:
     catalogue = Catalogue(*named, region(b"b", b"", A, number=2))
     found = catalogue.locations.all("t", until_s=0.0)
     assert [one.start for one in found] == [*keys, b"b"]
+
+
+def test_those_who_wait_share_the_failure_to_find_the_catalogue() -> None:
+    """Where nobody answers it takes seconds, and of many threads the last waited for all."""
+    gate, asked = threading.Event(), threading.Event()
+    look_ups = []
+
+    def nowhere() -> ServerName:
+        look_ups.append(1)
+        asked.set()
+        gate.wait(20)
+        raise StorageUnavailable("nobody answers", retryable=True) from ConnectionRefusedError()
+
+    def ask() -> OmidError:
+        with pytest.raises(StorageUnavailable, match="nobody answers") as caught:
+            locations.meta()
+        return caught.value
+
+    locations = Locations(nowhere, Catalogue()._read)
+    with ThreadPoolExecutor(8) as threads:
+        first = threads.submit(ask)
+        assert asked.wait(20)
+        others = [threads.submit(ask) for _ in range(7)]
+        wait_for(threads._work_queue.empty, 20)
+        for _ in range(100):  # until each has asked, and waits for the one who looks
+            gate.wait(0.001)
+        gate.set()
+        found = [one.result() for one in (first, *others)]
+    assert len(look_ups) == 1
+    assert len({id(one) for one in found}) == len(found), "each has a traceback of its own"
+    assert all(one.retryable for one in found)
+    assert all(isinstance(one.__cause__, ConnectionRefusedError) for one in found)
+    ask()
+    assert len(look_ups) == 2, "who asks later is not told of it"
