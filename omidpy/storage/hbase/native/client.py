@@ -304,6 +304,7 @@ class NativeClient:
         actions = going.actions
         done: list[Found | None] = [None] * len(actions)
         attempts = None
+        still_left = 0
         while True:
             left, failures = self._answers(going, done)
             if not left:
@@ -319,6 +320,11 @@ class NativeClient:
             # One that may have been made, and may not be again, ends the call.
             in_doubt = [] if attempts.is_repeatable else [*filter(_is_in_doubt, failures)]
             worst = max(in_doubt or failures, key=_weight)
+            if attempts.count and len(left) < still_left and _weight(worst) == 0:
+                # The rest did not fit into one answer.  As long as it gets less, nothing fails.
+                is_safe = attempts.is_repeatable
+                attempts = self.calls.attempts(what, table, is_repeatable=is_safe)
+            still_left = len(left)
             if worst is not failures[0] and failures[0].region is not None:
                 self.calls.correct(failures[0].region, failures[0].error)
             self.calls.after_failure(attempts, table, worst.region, worst.error)

@@ -15,6 +15,7 @@ import pytest
 from omidpy.errors import NoSuchFamily, OmidError, StorageUnavailable, UsageError
 from omidpy.model import MAX_VERSION
 from omidpy.storage.hbase.native.admin import Admin
+from omidpy.storage.hbase.native.calling.attempts import MAX_ATTEMPTS
 from omidpy.storage.hbase.native.calling.steps import Step
 from omidpy.storage.hbase.native.cellblock import DELETE_FAMILY, DELETE_VERSION, encode
 from omidpy.storage.hbase.native.client import NativeClient
@@ -393,6 +394,28 @@ def test_of_a_batch_what_failed_is_made_again_alone(opened: Opened) -> None:
     ]
     assert rows_of == [[b"a", b"b"], [b"b"]]
     assert fake.calls[1].cells == encode(b"b", b"f", b"q", 5, b"v")
+
+
+def test_rows_that_do_not_fit_into_one_answer_come_in_as_many_as_it_takes(opened: Opened) -> None:
+    """HBase has nothing to be waited for; each was an attempt, with longer and longer pauses."""
+
+    def one_of(call: Call) -> Reply:
+        if call.method == "Get":
+            return Reply(message("GetResponse", result={}).SerializeToString())
+        asked = message("MultiRequest")
+        asked.ParseFromString(call.body)
+        count = len(asked.regionAction[0].action)
+        too_large = {"name": "x.MultiActionResultTooLarge", "value": b"Max size exceeded"}
+        rest = [{"index": at, "exception": too_large} for at in range(1, count)]
+        return multi({"resultOrException": [{"index": 0, "result": {}}, *rest]})
+
+    client, (fake,) = opened(one_of)
+    pauses: list[float] = []
+    client.calls._pause = pauses.append
+    row_count = 2 * MAX_ATTEMPTS
+    found = client.get_many("t", [Get(b"%03d" % at, Selection()) for at in range(row_count)])
+    assert (len(found), len(fake.calls)) == (row_count, row_count)
+    assert not pauses
 
 
 @pytest.mark.parametrize("is_read", [False, True])
