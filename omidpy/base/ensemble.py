@@ -9,6 +9,7 @@ the ensemble decides.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,8 @@ from omidpy.errors import ConfigError
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
+
+_log: Final = logging.getLogger(__name__)
 
 CLIENT_OPTIONS: Final = (
     *("tls", "ca", "cert", "key", "verify"),
@@ -159,6 +162,19 @@ def start(client: Any, client_options: Mapping[str, Any], *, timeout_s: float) -
         raise
     finally:
         client.remove_listener(states.append)
+
+
+def end(client: Any) -> None:
+    """Stop a client of kazoo's and let go of what it holds, whatever became of its start.
+
+    kazoo raises where that failed, as for want of descriptors, and where a thread of its own does
+    not end in time.  Neither is of use to one who has done with it, or knows what has failed.
+    """
+    for step in (client.stop, client.close):
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - kazoo's are of any kind
+            _log.debug("a client of ZooKeeper ended badly: %r", error)
 
 
 def refusal(error: Exception) -> str:

@@ -28,6 +28,7 @@ from omidpy.base.ensemble import (
     CLIENT_OPTIONS,
     NotLetIn,
     client_options,
+    end,
     is_over,
     new_client,
     refusal,
@@ -313,8 +314,7 @@ def start_client(
     try:
         start(client, address.client_options, timeout_s=address.timeout_s)
     except BaseException as error:
-        client.stop()
-        client.close()
+        end(client)
         if isinstance(error, AuthFailedError | SASLException | NotLetIn | ImportError):
             raise ConfigError(_not_let_in(where, error)) from error
         if isinstance(error, failures):
@@ -335,8 +335,7 @@ def begun_anew(
     Raises:
         StorageUnavailable: not yet; it was let in once, so that it may be again.
     """
-    old.stop()
-    old.close()
+    end(old)
     try:
         return start_client(address)
     except ConfigError as error:
@@ -444,8 +443,7 @@ class KazooZooKeeper:
         within(self._mutex, self._close)
 
     def _close(self) -> None:
-        self._client.stop()
-        self._client.close()
+        end(self._client)
 
     def _current(self) -> KazooClient:
         """Return the client, or another if it has given up: who stands by would do so for ever."""

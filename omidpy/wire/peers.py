@@ -40,6 +40,18 @@ def watch_peer(sock: socket.socket, options: Mapping[str, int] = LIVENESS_OPTION
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+def without_descriptors() -> OSError | None:
+    """Return what this process is told that can open no more files; None where it can.
+
+    Where a name is looked up that is told as a name that is unknown.
+    """
+    try:
+        socket.socket().close()
+    except OSError as error:
+        return error
+    return None
+
+
 def check_not_ourselves(sock: socket.socket) -> None:
     """Raise `ConnectionRefusedError` where a socket is connected to itself."""
     # Where no server listens, the kernel may pick the wanted port as our own and connect the socket

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from omidpy.base.ensemble import is_over
+from omidpy.base.ensemble import end, is_over
 from omidpy.base.within import within
 from omidpy.errors import StorageUnavailable
 from omidpy.oracle.zookeeper import (
@@ -251,8 +251,7 @@ class ZooKeeperSession:
             return
         self._is_closed = True
         if self._pid == os.getpid():
-            self._client.stop()
-            self._client.close()
+            end(self._client)
 
     def _call(self, work: Callable[[KazooClient], T]) -> T:
         """Do some work with the client, and say in our words what fails.
@@ -298,8 +297,7 @@ class ZooKeeperSession:
         elif is_over(self._client) and not self._is_closed:
             self._client, self._failures = begun_anew(self.address, self._client)
             if self._is_closed:  # meanwhile
-                self._client.stop()
-                self._client.close()
+                end(self._client)
 
     def _where(self) -> str:
         return f"ZooKeeper at {self.address.hosts}"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from omidpy.base.ensemble import NotLetIn, new_client, refusal, require_sasl, start
+from omidpy.base.ensemble import NotLetIn, end, new_client, refusal, require_sasl, start
 from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
 from omidpy.storage.hbase.addresses.spelling import place_text
@@ -213,8 +213,7 @@ class ZooKeeperRegistry:
                 retryable=True,
             ) from error
         finally:
-            client.stop()
-            client.close()
+            end(client)
 
 
 def _id_in(message: Iterable[tuple[int, bytes]]) -> str:

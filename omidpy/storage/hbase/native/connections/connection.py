@@ -57,7 +57,12 @@ from omidpy.storage.hbase.native.security.settings import OPEN, Security
 from omidpy.storage.hbase.native.wire import answers, frames
 from omidpy.storage.hbase.native.wire.answers import Answer
 from omidpy.storage.hbase.native.wire.frames import FrameSplitter
-from omidpy.wire.peers import PATIENT_OPTIONS, check_not_ourselves, watch_peer
+from omidpy.wire.peers import (
+    PATIENT_OPTIONS,
+    check_not_ourselves,
+    watch_peer,
+    without_descriptors,
+)
 
 RECEIVE_BYTES: Final = 64 * 1024
 """Bytes of one system call, more where a longer frame has begun."""
@@ -591,7 +596,10 @@ def connect(
         # Of the latter two, a name or a port that is none, which a server has told.
         if connected is not None:
             connected.close()
-        raise NotSent(f"{where} cannot be reached: {error}") from error
+        reason: Exception = error
+        if isinstance(error, socket.gaierror):
+            reason = without_descriptors() or error
+        raise NotSent(f"{where} cannot be reached: {reason}") from reason
     except (Garbled, RemoteProtocolError) as error:
         if connected is not None:
             connected.close()

@@ -11,6 +11,8 @@ import ssl
 from enum import Enum
 from typing import Final, NamedTuple
 
+from omidpy.wire.peers import without_descriptors
+
 _THRIFT_CALL: Final = (
     b"\x80\x01\x00\x01" + b"\x00\x00\x00\x13getThriftServerType" + b"\x00\x00\x00\x01" + b"\x00"
 )
@@ -72,6 +74,8 @@ def what_answers(host: str, port: int, *, patience_s: float = 2.0) -> Answers:
     except ConnectionRefusedError:
         return Answers(Speaker.NOBODY, host, port)
     except socket.gaierror as error:
+        if (reason := without_descriptors()) is not None:
+            return Answers(Speaker.UNREACHABLE, host, port, str(reason))
         return Answers(Speaker.UNKNOWN_HOST, host, port, str(error))
     except OSError as error:
         return Answers(Speaker.UNREACHABLE, host, port, str(error))

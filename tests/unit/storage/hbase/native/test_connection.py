@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -13,8 +14,10 @@ import pytest
 
 from omidpy.base import outgoing
 from omidpy.base.outgoing import Piece
+from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.connections import connection as connections
 from omidpy.storage.hbase.native.connections.connection import Connection
+from omidpy.storage.hbase.native.connections.diagnosis import what_answers
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
     Disagreed,
@@ -25,6 +28,7 @@ from omidpy.storage.hbase.native.faults import (
     TooLarge,
     Unanswered,
 )
+from omidpy.storage.hbase.native.translate import translate
 from omidpy.storage.hbase.native.wire import frames
 from omidpy.storage.hbase.native.wire.answers import Answer
 from tests.machines.fake_hbase import SILENCE, Call, FakeHBase, Reply, fault, frame_of
@@ -486,6 +490,33 @@ def test_nobody_listens_is_told_with_its_cause() -> None:
             "127.0.0.1", 1, "ClientService", user="me", timeout_s=1, max_frame_bytes=1000
         )
     assert isinstance(caught.value.__cause__, ConnectionRefusedError)
+
+
+def test_a_process_without_descriptors_is_told_so_and_not_that_a_name_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The resolver cannot open its files, and says that there is no such name."""
+
+    def unknown(*_: object, **__: object) -> socket.socket:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    def full() -> socket.socket:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "create_connection", unknown)
+
+    def told() -> str:
+        with pytest.raises(NotSent) as caught:
+            connections.connect("h", 1, "Service", user="me", timeout_s=1, max_frame_bytes=9)
+        address = parse_native("hbase+rpc://h:1")
+        meant = translate(caught.value, address=address, what="get", where=None, table=None)
+        return f"{meant} {what_answers('h', 1).told('HBase')}"
+
+    assert "name is unknown" in told()
+    monkeypatch.setattr(socket, "socket", full)
+    found = told()
+    assert "name is unknown" not in found
+    assert found.count("Too many open files") == 2
 
 
 def test_a_connection_to_ourselves_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

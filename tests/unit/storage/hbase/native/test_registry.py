@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from kazoo.handlers.threading import SequentialThreadingHandler
 
 from omidpy.base.ensemble import start
 from omidpy.errors import ConfigError, StorageUnavailable
+from omidpy.oracle.zookeeper import parse_zookeeper, start_client
 from omidpy.storage.hbase.direct.store import NativeStore
 from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.admin import Admin
@@ -147,6 +150,24 @@ def test_an_hbase_that_was_made_anew_behind_an_open_client_is_noticed(
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"of the HBase cluster red before.*open the store a"):
             ask()
+
+
+def test_a_zookeeper_that_cannot_be_begun_with_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a descriptor its client fails to start, and then to stop, each in its own way."""
+
+    def no_more(_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(SequentialThreadingHandler, "create_socket_pair", no_more)
+    monkeypatch.setattr(registry_module, "_nobody", lambda *_: "nobody")
+    address = parse_native("hbase://127.0.0.1:1/hbase?connect_timeout_s=1")
+    with pytest.raises(StorageUnavailable, match="nobody") as caught:
+        ZooKeeperRegistry(address).meta_server()
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(StorageUnavailable, match="Too many open files"):
+        start_client(parse_zookeeper("zk://127.0.0.1:1/ns"))
 
 
 def test_servers_that_are_named_as_places_to_ask_are_bounded(resources: ExitStack) -> None:
