@@ -67,7 +67,7 @@ class Batch:
         self._table = table
         self._batch_size = batch_size
         self._transaction = transaction
-        self._wal = wal
+        self._wal = wal is None or bool(wal)
         self._families: Sequence[Text] | None = None
         self._changes: list[_Change] = []
         self._has_failed = False
@@ -85,7 +85,7 @@ class Batch:
             UsageError: a column has no colon, of which happybase's gateway says nothing and writes
                 nothing.
         """
-        key, is_logged = as_bytes(row), self._wal if wal is None else wal
+        key, is_logged = as_bytes(row), self._wal if wal is None else bool(wal)
         self._add(
             [
                 _Change(key, PutCell(*written(column), self._version, as_bytes(value)), is_logged)
@@ -110,7 +110,7 @@ class Batch:
             if self._families is None:
                 self._families = list(self._table.families())
             columns = self._families
-        key, is_logged = as_bytes(row), self._wal if wal is None else wal
+        key, is_logged = as_bytes(row), self._wal if wal is None else bool(wal)
         self._add([_Change(key, self._marker(column), is_logged) for column in columns])
 
     def _marker(self, column: Text) -> DeleteCell:

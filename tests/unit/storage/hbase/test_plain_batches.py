@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,21 @@ def test_puts_are_sent_before_deletes(client: Client) -> None:
         ("put", [b"b"], SKIP_WAL),
         ("delete", [b"a", b"b"], SYNC_WAL),
     ]
+
+
+@pytest.mark.parametrize(
+    ("wal", "durability"),
+    [(None, SYNC_WAL), (1, SYNC_WAL), ("yes", SYNC_WAL), (0, SKIP_WAL), ("", SKIP_WAL)],
+)
+def test_a_change_is_sent_whatever_says_whether_it_is_logged(
+    client: Client, wal: Any, durability: int
+) -> None:
+    """It was in no group of those that are sent, and the block ended as if it had been."""
+    table = Connection("localhost", autoconnect=False).table("t")
+    table.put(b"a", {b"cf:q": b"1"}, wal=wal)
+    with table.batch(wal=True) as one:
+        one.delete(b"a", [b"cf:q"], wal=wal)
+    assert client.sent == [("put", [b"a"], durability), ("delete", [b"a"], durability)]
 
 
 def test_what_may_have_been_made_is_not_made_again_by_the_end_of_the_block(client: Client) -> None:
