@@ -12,6 +12,7 @@ carry numbers by which HBase knows a repeated one.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -399,7 +400,12 @@ class NativeClient:
             except (CallFailed, OmidError) as error:
                 failed.append(index)
                 failures.append(_Failure(error, None))
-                if isinstance(error, OmidError) or not self.calls.connections.has_answered:
+                is_late = time.monotonic() >= until_s
+                if (
+                    is_late
+                    or isinstance(error, OmidError)
+                    or not self.calls.connections.has_answered
+                ):
                     # By place: what failed before comes in the order of servers, not of numbers.
                     failed.extend(left[place + 1 :])
                     break

@@ -508,6 +508,28 @@ def test_what_cannot_be_located_again_is_not_taken_for_done(
     assert [b"t,%d,1." % number in even.calls[-1].body for number in range(6)] == [True, False] * 3
 
 
+def test_rows_that_cannot_be_located_cost_the_time_of_one_call_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A catalogue's server that is switched off costs seconds each time: for 500 rows, an hour."""
+    row_count, look_s = 100, 0.02
+    looked: list[bytes] = []
+
+    def nowhere(_: str, row: bytes, *, until_s: float) -> Region:
+        del until_s
+        looked.append(row)
+        time.sleep(look_s)
+        raise NotSent("the catalogue's server cannot be reached: timed out")
+
+    with FakeHBase(lambda _: SILENCE) as fake:
+        client = client_of(fake, options="timeout_s=0.2&retry_s=0")
+        monkeypatch.setattr(client.calls.locations, "locate", nowhere)
+        with pytest.raises(StorageUnavailable, match="timed out"):
+            client.get_many("t", [Get(b"%03d" % at, Selection()) for at in range(row_count)])
+        client.close()
+    assert len(looked) <= 2 * (1 + 0.2 / look_s)
+
+
 def test_a_batch_goes_to_all_servers_before_one_answers(opened: Opened) -> None:
     """Two servers take no longer than one."""
     came: list[int] = []
