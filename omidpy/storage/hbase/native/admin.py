@@ -10,6 +10,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from omidpy.base.timing.pauses import pause_after
@@ -285,22 +286,27 @@ class Admin:
     def flush(self, table: str) -> None:
         """Write what a table has in memory to files."""
         for region in self.regions(table):
-            self._at_region(region, "FlushRegion", schema.flush_request(region))
+            self._at_region(region, "FlushRegion", schema.flush_request)
 
     def compact(self, table: str, *, is_major: bool) -> None:
         """Ask for a compaction of every region of a table; it is not waited for."""
+        request = partial(schema.compact_request, is_major=is_major)
         for region in self.regions(table):
-            request = schema.compact_request(region, is_major=is_major)
             self._at_region(region, "CompactRegion", request)
 
-    def _at_region(self, region: Region, method: str, request: bytes) -> None:
-        attempts = self._calls.attempts(method, region.table, is_repeatable=True)
+    def _at_region(self, region: Region, method: str, request: Callable[[Region], bytes]) -> None:
+        """Make a call where a region is, or by now what has its first row."""
+        calls = self._calls
+        attempts = calls.attempts(method, region.table, is_repeatable=True)
         while True:
             try:
-                self._calls.at_server(region, method, request)
+                calls.at_server(region, method, request(region))
                 return
-            except CallFailed as error:
-                self._calls.after_failure(attempts, region.table, region, error)
+            except (CallFailed, OmidError) as error:
+                calls.after_failure(attempts, region.table, region, error)
+            with contextlib.suppress(CallFailed, OmidError):  # which the next attempt meets, too
+                until_s = until(calls.address.timeout_s)
+                region = calls.locations.look_anew(region, until_s=until_s) or region
 
     # -- procedures --------------------------------------------------------------------------------
 

@@ -331,6 +331,25 @@ def test_a_region_that_moved_is_followed_where_it_went(opened: Opened) -> None:
         client.close()
 
 
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_compaction_is_asked_for_where_the_region_is_by_now(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, *, is_gone: bool
+) -> None:
+    """The server that had it when the regions were listed says for ever that it has not."""
+    client, (before, behind) = opened(
+        lambda _: fault("NotServingRegionException"), lambda _: Reply()
+    )
+    locations = client.calls.locations
+    region = locations.locate("t", b"a", until_s=0)
+    found = region._replace(server=behind.server, name=b"t,,2.other." if is_gone else region.name)
+    monkeypatch.setattr(locations, "all", lambda *_, **__: [region])
+    monkeypatch.setattr(locations, "look_anew", lambda *_, **__: found)
+    Admin(client.calls).compact("t", is_major=True)
+    assert set(before.methods) <= {"CompactRegion", "GetTableState"}
+    assert behind.methods == ["CompactRegion"]
+    assert found.name in behind.calls[0].body
+
+
 def test_a_region_is_waited_for_though_no_master_answers(opened: Opened) -> None:
     """Whether the table is there is asked in between, and not knowing is no reason to end."""
     gone = fault("NotServingRegionException")
