@@ -146,7 +146,7 @@ def _refused(fault: Fault, subject: str) -> OmidError:
             f"{subject}: what is there is no number of 8 bytes, to which alone can be added "
             f"({fault.gist})"
         )
-    if fault.kind is Kind.PERMANENT:
+    if fault.is_certain and fault.kind is Kind.PERMANENT:
         return StorageUnavailable(f"{subject}: HBase refuses it, and would again ({fault.gist})")
     if fault.is_certain:
         return StorageUnavailable(

@@ -199,6 +199,14 @@ def test_what_hbase_would_refuse_again_is_not_worth_another_try(
     assert not caught.value.retryable
 
 
+def test_what_failed_behind_a_change_is_no_refusal_of_it() -> None:
+    """A coprocessor says not to repeat it, and it was made."""
+    told = "no index\n\tat x.RegionCoprocessorHost.postBatchMutate(x.java:1)"
+    found = refused(Fault(f"{HBASE}DoNotRetryIOException", told))
+    assert "refuses" not in found
+    assert "HBase failed" in found
+
+
 def test_a_scanner_that_is_gone_is_opened_again_though_hbase_says_not_to_repeat_it() -> None:
     """The region moved between two parts of a long row, and is read from there on anew."""
     for name in ("UnknownScannerException", "exceptions.OutOfOrderScannerNextException"):
