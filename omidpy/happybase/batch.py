@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self
 
@@ -144,19 +144,34 @@ class Batch:
         on_disk = durability_of(client)
         for is_put in (True, False):
             for is_logged in (True, False):
-                rows: dict[bytes, list[PutCell | DeleteCell]] = {}
-                left: list[_Change] = []
-                for change in self._changes:
-                    if change.is_logged == is_logged and isinstance(change.cell, PutCell) == is_put:
-                        rows.setdefault(change.row, []).append(change.cell)
-                    else:
-                        left.append(change)
-                if rows:
-                    changes = [_row_change(row, cells) for row, cells in rows.items()]
-                    durability = on_disk if is_logged else SKIP_WAL
-                    client.mutate_many(name, changes, durability=durability)
-                    self._changes = left
+                group = [
+                    change
+                    for change in self._changes
+                    if change.is_logged == is_logged and isinstance(change.cell, PutCell) == is_put
+                ]
+                if group:
+                    self._send(client, name, group, on_disk if is_logged else SKIP_WAL)
         self._has_failed = False
+
+    def _send(
+        self, client: NativeClient, name: str, group: Sequence[_Change], durability: int
+    ) -> None:
+        """Send changes of one kind; what was acknowledged is collected no more."""
+        rows: dict[bytes, list[PutCell | DeleteCell]] = {}
+        for change in group:
+            rows.setdefault(change.row, []).append(change.cell)
+        changes = [_row_change(row, cells) for row, cells in rows.items()]
+        made: list[RowChange] = []
+        try:
+            client.mutate_many(name, changes, durability=durability, made=made)
+        except BaseException:
+            self._drop(group, {one.row for one in made})
+            raise
+        self._drop(group, rows)
+
+    def _drop(self, group: Sequence[_Change], rows: Container[bytes]) -> None:
+        gone = {id(change) for change in group if change.row in rows}
+        self._changes = [change for change in self._changes if id(change) not in gone]
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -264,17 +264,32 @@ class NativeClient:
         """Say whether a row has a cell that a get would find.  Cost: 1 RPC, without the cells."""
         return bool(self.get(table, get._replace(existence_only=True)).exists)
 
-    def mutate_many(self, table: str, changes: Sequence[RowChange], *, durability: int = 0) -> None:
+    def mutate_many(
+        self,
+        table: str,
+        changes: Sequence[RowChange],
+        *,
+        durability: int = 0,
+        made: list[RowChange] | None = None,
+    ) -> None:
         """Change rows, each in one.
 
         After an exception any of them may have been changed.  Where cells leave their versions to
         the server's clock, no row is changed twice.
+
+        Args:
+            table: The table.
+            changes: What to do.
+            durability: Of all of them.
+            made: Where those are added, also before an exception, that were acknowledged.
 
         Cost: 1 RPC for each server and batch (`BATCH_ROWS`, `BATCH_BYTES`), all of a batch sent at
         once.
         """
         if len(changes) == 1:
             self.mutate(table, changes[0], durability=durability)
+            if made is not None:
+                made.append(changes[0])
             return
         going: _Going | None = None
         begun: _Going | None = None
@@ -283,10 +298,10 @@ class NativeClient:
                 # It is made while a server is at work on the one before.
                 begun = self._begin(table, batch, range(len(batch)), durability)
                 if going is not None:
-                    self._end(table, going, durability, "put")
+                    self._end(table, going, durability, "put", made)
                 going, begun = begun, None
             if going is not None:
-                self._end(table, going, durability, "put")
+                self._end(table, going, durability, "put", made)
         except BaseException:
             for one in (going, begun):
                 if one is not None:
@@ -300,10 +315,37 @@ class NativeClient:
         going = self._begin(table, actions, range(len(actions)), durability)
         return self._end(table, going, durability, what)
 
-    def _end(self, table: str, going: _Going, durability: int, what: str) -> list[Found]:
-        """Wait for actions, and do those again that failed for a while; return what was found."""
+    def _end(
+        self,
+        table: str,
+        going: _Going,
+        durability: int,
+        what: str,
+        made: list[RowChange] | None = None,
+    ) -> list[Found]:
+        """Wait for actions, and do those again that failed for a while; return what was found.
+
+        Changes that were acknowledged are added to `made`.
+        """
+        done: list[Found | None] = [None] * len(going.actions)
+        try:
+            return self._done(table, going, durability, what, done)
+        finally:
+            if made is not None:
+                for one, found in zip(going.actions, done, strict=True):
+                    if found is not None and isinstance(one, RowChange):
+                        made.append(one)
+
+    def _done(
+        self,
+        table: str,
+        going: _Going,
+        durability: int,
+        what: str,
+        done: list[Found | None],
+    ) -> list[Found]:
+        """As `_end`; what was found is noted as it comes."""
         actions = going.actions
-        done: list[Found | None] = [None] * len(actions)
         attempts = None
         still_left = 0
         while True:

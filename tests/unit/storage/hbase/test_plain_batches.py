@@ -27,13 +27,22 @@ class Client:
         self.sent: list[tuple[str, list[bytes], int]] = []
         self.failures: list[Exception | None] = []
         """Of the next calls."""
+        self.acknowledged = 0
 
-    def mutate_many(self, table: str, changes: Sequence[RowChange], *, durability: int) -> None:
-        """Note what is to be changed."""
+    def mutate_many(
+        self,
+        table: str,
+        changes: Sequence[RowChange],
+        *,
+        durability: int,
+        made: list[RowChange],
+    ) -> None:
+        """Note what is to be changed; of what fails the first `acknowledged` rows are made."""
         assert table == "t"
         kind = "put" if all(one.puts and not one.deletes for one in changes) else "delete"
         assert kind == "put" or all(one.deletes and not one.puts for one in changes)
         self.sent.append((kind, [one.row for one in changes], durability))
+        made += changes[: self.acknowledged]
         if self.failures and (error := self.failures.pop(0)) is not None:
             raise error
 
@@ -115,3 +124,18 @@ def test_who_sends_again_sends_what_was_not_acknowledged(client: Client) -> None
         ("delete", [b"b"], SYNC_WAL),
         ("delete", [b"b"], SYNC_WAL),
     ]
+
+
+def test_rows_that_were_acknowledged_are_not_sent_again_with_those_that_failed(
+    client: Client,
+) -> None:
+    """One refused row fails a call of a thousand, of which all others were made."""
+    one = batch()
+    for row in (b"a", b"b", b"c"):
+        one.put(row, {b"cf:q": b"1", b"cf:r": b"1"})
+    client.failures = [LOST]
+    client.acknowledged = 2
+    with pytest.raises(StorageUnavailable):
+        one.send()
+    one.send()
+    assert [rows for _, rows, _ in client.sent] == [[b"a", b"b", b"c"], [b"c"]]

@@ -527,6 +527,20 @@ def test_what_cannot_be_located_again_is_not_taken_for_done(
     assert [b"t,%d,1." % number in even.calls[-1].body for number in range(6)] == [True, False] * 3
 
 
+def test_changes_that_were_acknowledged_are_told_beside_a_failure(opened: Opened) -> None:
+    """So that whoever makes the rest again leaves them alone."""
+    refused = {"index": 1, "exception": {"name": "x.NoSuchColumnFamilyException", "value": b""}}
+    results = [{"index": 0, "result": {}}, refused, {"index": 2, "result": {}}]
+    client, _ = opened(scripted(multi({"resultOrException": results}), PROCESSED))
+    rows = [UNDATED_PUT._replace(row=row) for row in (b"a", b"b", b"c")]
+    made: list[RowChange] = []
+    with pytest.raises(NoSuchFamily):
+        client.mutate_many("t", rows, made=made)
+    assert [one.row for one in made] == [b"a", b"c"]
+    client.mutate_many("t", rows[1:2], made=made)
+    assert [one.row for one in made] == [b"a", b"c", b"b"]
+
+
 def test_rows_that_cannot_be_located_cost_the_time_of_one_call_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
