@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -52,6 +52,10 @@ class Refused(CommitterError):
     """The store does not take an argument of the request."""
 
 
+class _Untold(Exception):
+    """An answer lacks what it must say; `translated` says of which request."""
+
+
 def again_after_conflicts(send: Callable[[], Any]) -> Any:
     """Send a request again while the store asks for that: 409 says nothing of what is there.
 
@@ -65,6 +69,22 @@ def again_after_conflicts(send: Callable[[], Any]) -> Any:
         except Conflicting:
             time.sleep(pauses.next_s())
     return send()
+
+
+def told(answer: Mapping[str, Any], name: str) -> Any:
+    """Return what every answer of its kind says.
+
+    Without its word that it is one, what a proxy in between has answered would be an empty list.
+
+    Raises:
+        _Untold: This one does not.
+    """
+    if name not in answer:
+        raise _Untold(
+            f"the answer does not say {name}, as those of stores do: something in between may have "
+            "answered"
+        )
+    return answer[name]
 
 
 @contextmanager
@@ -110,5 +130,11 @@ def translated(address: str, action: str, *, is_conditional: bool = False) -> It
             ) from error
         is_passing = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500
         raise CommitterError(what, retryable=is_passing) from error
-    except BotoCoreError as error:
+    except (BotoCoreError, _Untold) as error:
         raise CommitterError(f"could not {action} {address}: {error}", retryable=True) from error
+    except RecursionError as error:
+        # boto3 asks whither it is redirected, is redirected, and asks again.
+        raise CommitterError(
+            f"could not {action} {address}: the endpoint redirects to another place; name that one "
+            "(as https:// where it is http://)"
+        ) from error

@@ -28,6 +28,7 @@ from omidpy.committers.objects.answers import (
     Refused,
     Unconditional,
     again_after_conflicts,
+    told,
     translated,
 )
 from omidpy.committers.objects.client import StoreOptions, is_amazons, new_client
@@ -174,7 +175,7 @@ class ObjectStore:
             answer = self.client.create_multipart_upload(
                 Bucket=bucket, Key=key, Metadata=_stamps(job_id, stamp)
             )
-        return str(answer["UploadId"])
+            return str(told(answer, "UploadId"))
 
     def upload_part(self, bucket: str, key: str, upload_id: str, number: int, data: bytes) -> str:
         """Send a part; return its tag."""
@@ -182,7 +183,7 @@ class ObjectStore:
             answer = self.client.upload_part(
                 Bucket=bucket, Key=key, UploadId=upload_id, PartNumber=number, Body=data
             )
-        return _bare(answer["ETag"])
+            return _bare(told(answer, "ETag"))
 
     def complete_upload(
         self, bucket: str, key: str, upload_id: str, etags: Sequence[str], *, is_new: bool
@@ -205,16 +206,17 @@ class ObjectStore:
 
         def send() -> Any:
             with translated(f"s3://{bucket}/{key}", "complete the upload"):
-                return self.client.complete_multipart_upload(
+                answer = self.client.complete_multipart_upload(
                     Bucket=bucket,
                     Key=key,
                     UploadId=upload_id,
                     MultipartUpload={"Parts": parts},
                     **condition,
                 )
+                return told(answer, "ETag"), answer
 
-        answer = again_after_conflicts(send)
-        return _bare(answer["ETag"]), self._is_hash(bucket, answer)
+        etag, answer = again_after_conflicts(send)
+        return _bare(etag), self._is_hash(bucket, answer)
 
     def abort_upload(self, bucket: str, key: str, upload_id: str) -> bool:
         """Give an upload up; say whether it was there."""
@@ -258,11 +260,12 @@ class ObjectStore:
         """Return some uploads, and the markers behind them; empty if there are no more."""
         with translated(f"s3://{bucket}/{prefix}", "list uploads"):
             answer = self.client.list_multipart_uploads(Bucket=bucket, Prefix=prefix, **markers)
+            has_more = told(answer, "IsTruncated")
         page = [
             Upload(one["Key"], one["UploadId"], int(one["Initiated"].timestamp() * 1000))
             for one in answer.get("Uploads", ())
         ]
-        if not answer.get("IsTruncated"):
+        if not has_more:
             return page, {}
         more = {
             "KeyMarker": answer["NextKeyMarker"],
@@ -340,17 +343,20 @@ class ObjectStore:
 
         def send() -> Any:
             with translated(f"s3://{bucket}/{key}", "write the object", is_conditional=True):
-                return self.client.put_object(
+                answer = self.client.put_object(
                     Bucket=bucket, Key=key, Body=data, Metadata=stamps, **options
                 )
+                if "ETag" not in answer:
+                    self._calling.is_unanswered = True
+                return told(answer, "ETag"), answer
 
         self._calling.is_unanswered = False
         try:
-            answer = again_after_conflicts(send)
+            etag, answer = again_after_conflicts(send)
         finally:
             if self._calling.is_unanswered:
                 self._late[bucket, key] = time.monotonic()
-        return _bare(answer["ETag"]), self._is_hash(bucket, answer)
+        return _bare(etag), self._is_hash(bucket, answer)
 
     def note_tag(self, bucket: str, digest: str, etag: str) -> None:
         """Learn from an object's MD5 and tag whether the tags of its bucket are hashes."""
@@ -368,19 +374,20 @@ class ObjectStore:
         """
         with translated(f"s3://{bucket}/{key}", "read the object"):
             answer = self.client.get_object(Bucket=bucket, Key=key)
-            return answer["Body"].read(), _bare(answer["ETag"])
+            return answer["Body"].read(), _bare(told(answer, "ETag"))
 
     def head(self, bucket: str, key: str) -> Head | None:
         """Return what is known of an object; None if there is none."""
         try:
             with translated(f"s3://{bucket}/{key}", "look at the object"):
                 answer = self.client.head_object(Bucket=bucket, Key=key)
+                length, etag = told(answer, "ContentLength"), told(answer, "ETag")
         except Gone:
             return None
         stamps = answer.get("Metadata", {})
         return Head(
-            answer["ContentLength"],
-            _bare(answer["ETag"]),
+            length,
+            _bare(etag),
             stamps.get(_STAMP, ""),
             stamps.get(_STAMP_OF_FILE, ""),
         )
@@ -452,8 +459,9 @@ class ObjectStore:
         while True:
             with translated(f"s3://{bucket}/{options['Prefix']}", "list objects"):
                 answer = self.client.list_objects_v2(Bucket=bucket, **options, **more)
+                has_more = told(answer, "IsTruncated")
             yield answer
-            if not answer.get("IsTruncated"):
+            if not has_more:
                 return
             more = {"ContinuationToken": answer["NextContinuationToken"]}
 

@@ -282,7 +282,8 @@ class _Client:
                     {"Key": one.key, "UploadId": name, "Initiated": began}
                     for name, one in sorted(found)
                     if one.key.startswith(Prefix)
-                ]
+                ],
+                "IsTruncated": False,
             }
 
         return self._store.call("ListMultipartUploads", work)
