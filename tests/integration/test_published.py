@@ -8,10 +8,12 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import omidpy
@@ -338,6 +340,16 @@ def test_frames_files_and_partitions(world: World, tmp_path: Path) -> None:
         }
         keys = [url.removeprefix(f"s3://{world.bucket.name}/") for url in found.urls]
         assert found.size_bytes == sum(len(world.bucket.get(key)) for key in keys)
+
+
+def test_int96_is_read_whatever_its_year(world: World, tmp_path: Path) -> None:
+    """In nanoseconds of 64 bits, as pyarrow has it, years before 1677 were others."""
+    moments = [datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)]
+    table = pa.table({"t": pa.array(moments, pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)
+    with world.tm.begin() as tx:
+        tx.publish([str(tmp_path / "a.parquet")], world.address)
+        assert tx.published(world.address).table().equals(table)
 
 
 def test_many_files_are_many_cells(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,9 +126,11 @@ class Files:
                 f"no Parquet file of {self.destination} is visible {self.when}; "
                 "`files` says which others are"
             )
+        # INT96 in nanoseconds of 64 bits, as by default, wraps around before 1677 and behind 2262.
+        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         return ds.dataset(
             paths,
-            format="parquet",
+            format=ds.ParquetFileFormat(read_options=options),
             filesystem=file_system(self.store),
             partitioning=ds.partitioning(flavor="hive"),
         )

@@ -12,16 +12,15 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from omidpy.committers.contents.manifests import PublishedFile
 from omidpy.committers.contents.state import PARQUET, Files
 from omidpy.committers.places import NULL_PARTITION
+from omidpy.committers.spark import fitting
+from omidpy.committers.spark.schemas import arrow_schema
 from omidpy.errors import UsageError
-from omidpy.tx.frames.encoding import checked_cast
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 
@@ -53,8 +52,8 @@ class PublishedReader(DataSourceReader):
                 none of the type that is asked for.
         """
         assert isinstance(partition, _File), "made by `partitions`"
-        wanted = to_arrow_schema(self._schema)
-        table = pq.read_table(pa.BufferReader(self._seen.read(partition.file)), partitioning=None)
+        wanted = arrow_schema(self._schema)
+        table = fitting.read(fitting.opened(self._seen.read(partition.file)))
         values = _partition(partition.file)
         columns = []
         for field in wanted:
@@ -79,7 +78,7 @@ def columns(seen: Files) -> pa.Schema:
             f"no Parquet file of {seen.destination} is visible {seen.when}, so that "
             "nobody knows its columns"
         )
-    schema = pq.read_schema(pa.BufferReader(seen.read(parquet[0])))
+    schema = fitting.schema_of(fitting.opened(seen.read(parquet[0])))
     found = [_partition(one) for one in parquet]
     for name in dict.fromkeys(name for values in found for name in values):
         texts = [text for values in found if (text := values.get(name)) is not None]
@@ -95,8 +94,8 @@ def _as_wanted(column: Any, field: pa.Field, file: PublishedFile) -> Any:
         UsageError: a value would become another one.
     """
     try:
-        return checked_cast(pa, column, field.type, may_round=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return fitting.fitted(column, field.type, lambda wanted, names: _named(wanted, names, file))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise UsageError(
             f"the column {field.name!r} of {file.url} is of type {column.type}, and {field.type} "
             f"is asked for: {error}; ask for {column.type} by .schema(...)"

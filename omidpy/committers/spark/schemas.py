@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -16,6 +18,7 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -23,12 +26,21 @@ from omidpy.committers.spark.session import (
     LEGACY_FORMAT,
     REBASE,
     REBASE_INT96,
+    TIMESTAMPS,
     SessionSettings,
 )
 from omidpy.errors import UsageError
 
 FIELD_ID: Final = "parquet.field.id"
 """What Spark calls the id of a column, in its metadata."""
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the columns as Spark expects them of a source."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # of Spark before 4.3
+        return to_arrow_schema(schema)
 
 
 def check_settings(said: SessionSettings, schema: StructType) -> None:
@@ -52,6 +64,27 @@ def check_settings(said: SessionSettings, schema: StructType) -> None:
         _refuse(schema, (DateType, TimestampType), f"{REBASE}=LEGACY {remedy}")
     if said.rebases_int96 and said.timestamps == "INT96":
         _refuse(schema, (TimestampType,), f"{REBASE_INT96}=LEGACY {remedy}")
+
+
+def timestamps_of(said: SessionSettings, schema: StructType) -> str:
+    """Return how timestamps are stored: as the session says, but for those without a time zone.
+
+    Spark stores these in microseconds, whatever the session says: as INT96 they would be moments to
+    every reader, and milliseconds have fewer digits.
+
+    Raises:
+        UsageError: There are both, and one file cannot store them in two ways.
+    """
+    kinds = {type(field.dataType) for _, field in _fields(schema)}
+    if said.timestamps in {"", "TIMESTAMP_MICROS"} or TimestampNTZType not in kinds:
+        return said.timestamps
+    _refuse(
+        schema,
+        (TimestampType,),
+        f"{TIMESTAMPS}={said.timestamps} is not for timestamps without a time zone, which the "
+        "frame has, too, and both would be written so; set it to TIMESTAMP_MICROS",
+    )
+    return ""
 
 
 def field_ids(schema: StructType) -> dict[tuple[str, ...], int]:

@@ -53,11 +53,16 @@ try:
         DataSourceStreamArrowWriter,
         WriterCommitMessage,
     )
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructType
 
     from omidpy.committers.spark.reading import PublishedReader, columns
-    from omidpy.committers.spark.schemas import check_settings, field_ids
+    from omidpy.committers.spark.schemas import (
+        arrow_schema,
+        check_settings,
+        field_ids,
+        timestamps_of,
+    )
     from omidpy.committers.spark.writing import check_types, teach
 except ImportError as error:
     raise ConfigError(
@@ -246,6 +251,7 @@ def _said(settings: _Settings, made: Committer, context: TaskContext) -> session
         closed |= {session.MARKS_SUCCESS, f"spark.hadoop.{session.MARKS_SUCCESS}"}
     said = session.read(lambda name: None if name in closed else context.getLocalProperty(name))
     check_settings(said, settings.schema)
+    timestamps = timestamps_of(said, settings.schema)
     is_dynamic = said.is_dynamic if settings.is_dynamic is None else settings.is_dynamic
     # As Spark has it: without columns to partition by there is one part, which is everything.
     is_dynamic = is_dynamic and bool(settings.partition_by) and made.conflict == "replace"
@@ -256,7 +262,10 @@ def _said(settings: _Settings, made: Committer, context: TaskContext) -> session
             ".option('partitionOverwriteMode', 'static') if everything is to go"
         )
     return replace(
-        said, is_dynamic=is_dynamic, compression=settings.compression or said.compression
+        said,
+        is_dynamic=is_dynamic,
+        compression=settings.compression or said.compression,
+        timestamps=timestamps,
     )
 
 
@@ -287,7 +296,7 @@ def _write(
                 writer.write(batch)
         if not writer.rows and not context.partitionId() and not settings.partition_by:
             # As Spark does: a reader of an empty frame finds its columns.
-            writer.write(to_arrow_schema(settings.schema).empty_table())
+            writer.write(arrow_schema(settings.schema).empty_table())
         writer.close()
         message = made.commit_task(attempt)
     except BaseException:

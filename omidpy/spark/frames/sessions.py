@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from omidpy.base.telemetry.stages import described
+from omidpy.committers.spark.schemas import arrow_schema
 from omidpy.errors import AlreadyCommitted, TransactionAborted, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.model import Committed
@@ -31,7 +32,7 @@ from omidpy.spark.frames.options import (
     key_text,
 )
 from omidpy.spark.frames.places import check_reach, place_of
-from omidpy.spark.frames.source import OmidSource, arrow_schema
+from omidpy.spark.frames.source import OmidSource
 from omidpy.spark.frames.types import shape_of_frame
 from omidpy.spark.frames.writes import jobs
 from omidpy.spark.frames.writes.jobs import Job

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from omidpy.base.words.moments import moment
+from omidpy.committers.spark.schemas import arrow_schema
 from omidpy.spark.frames.options import FORMAT, read_words, words
 from omidpy.spark.frames.reading import Reading, TableReader, check_columns, plan
 from omidpy.spark.frames.types import own_schema, shape_of
@@ -76,11 +76,3 @@ class OmidSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001, N802 - see above
         """Return what writes a batch of a stream."""
         return batch_writer_of(self.options, arrow_schema(schema), overwrite=overwrite)
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the columns as Spark expects them of a source."""
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # of Spark before 4.3
-        return to_arrow_schema(schema)

@@ -77,11 +77,18 @@ def checked_cast(arrow: Any, column: Any, wanted: Any, *, may_round: bool) -> An
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - few columns are cast
 
-    cast, types, given = column.cast(wanted), arrow.types, column.type
+    types, given = arrow.types, column.type
+    if not may_round and _is_made_up(types, given, wanted):
+        raise arrow.ArrowInvalid(f"{given} says of no value which one of {wanted} it is")
+    cast = column.cast(wanted)
     if types.is_boolean(wanted) and (types.is_integer(given) or types.is_floating(given)):
         changed = pc.not_equal(cast.cast(given), column)
     elif types.is_floating(wanted) and types.is_decimal(given):
         changed = pc.is_inf(cast)
+        if not may_round and not pc.any(changed).as_py():
+            changed = pc.not_equal(cast.cast(given, safe=False), column)
+    elif types.is_decimal(wanted) and types.is_floating(given):
+        changed = pc.not_equal(cast.cast(given), column)
     elif types.is_floating(wanted) and types.is_float64(given) and wanted != given:
         back = cast.cast(given)
         is_other = pc.is_inf(cast) if may_round else pc.is_finite(column)
@@ -92,3 +99,15 @@ def checked_cast(arrow: Any, column: Any, wanted: Any, *, may_round: bool) -> An
         value = column.filter(changed)[0].as_py()
         raise arrow.ArrowInvalid(f"Value {value!r} is none of {wanted}, and would become another")
     return cast
+
+
+def _is_made_up(types: Any, given: Any, wanted: Any) -> bool:
+    """Say whether a cast goes by what no value says: a time zone, a unit, or a time of day."""
+    if types.is_temporal(given) and types.is_temporal(wanted):
+        is_day = types.is_date(given) and types.is_timestamp(wanted)
+        kinds = (types.is_timestamp, types.is_date, types.is_time, types.is_duration)
+        is_alike = is_day or any(one(given) and one(wanted) for one in kinds)
+        zones = [getattr(one, "tz", None) is not None for one in (given, wanted)]
+        return not is_alike or zones[0] != zones[1]
+    one, other = (given, wanted) if types.is_temporal(given) else (wanted, given)
+    return bool(types.is_temporal(one) and (types.is_integer(other) or types.is_floating(other)))

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from omidpy.committers.spark import session
-from omidpy.committers.spark.schemas import FIELD_ID, check_settings, field_ids
+from omidpy.committers.spark.schemas import FIELD_ID, check_settings, field_ids, timestamps_of
 from omidpy.committers.spark.session import SessionSettings
 from omidpy.committers.spark.source import _said, _settings
 from omidpy.errors import UsageError
@@ -71,6 +71,19 @@ def test_columns_of_which_a_setting_does_not_speak_are_not(
 ) -> None:
     """They are stored alike, whatever it says."""
     check_settings(said, of(kind))
+
+
+@pytest.mark.parametrize("how", ["INT96", "TIMESTAMP_MILLIS"])
+def test_times_without_a_zone_are_stored_as_they_are(how: str) -> None:
+    """As INT96 they would be moments to every reader, which differ with its time zone."""
+    said = SessionSettings(timestamps=how)
+    assert timestamps_of(said, of(TimestampType())) == how
+    assert timestamps_of(said, of(ArrayType(TimestampNTZType()))) == ""
+    both = of(TimestampNTZType()).add("t", TimestampType())
+    with pytest.raises(UsageError, match=rf"{session.TIMESTAMPS}={how} .* 't' of type timestamp"):
+        timestamps_of(said, both)
+    for other in ("", "TIMESTAMP_MICROS"):
+        assert timestamps_of(SessionSettings(timestamps=other), both) == other
 
 
 def test_ids_are_found_at_any_depth() -> None:

@@ -13,9 +13,9 @@ from pyspark.sql.types import TimestampType
 
 import omidpy
 from omidpy import phoenix
+from omidpy.committers.spark.schemas import arrow_schema
 from omidpy.errors import UsageError
 from omidpy.spark.frames.options import words
-from omidpy.spark.frames.source import arrow_schema
 from omidpy.spark.frames.types import own_schema, shape_of
 
 NOON: Final = datetime(2024, 2, 29, 12, 0, 0, 123_000, tzinfo=UTC)
