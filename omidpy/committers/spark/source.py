@@ -310,6 +310,19 @@ def _unwrapped(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessa
     return [one.message for one in messages if isinstance(one, _Message)]
 
 
+def _heard(messages: Sequence[TaskMessage]) -> list[TaskMessage]:
+    """Return messages that say whether attempts may have run of which the driver has not heard.
+
+    Spark numbers attempts in the order in which it begins them, and those of a stage that is run
+    again from 0 once more: as of a host that is lost with its shuffle files.  So where numbers
+    between those of the messages are missing, attempts of before, or of another job, had them.
+    """
+    numbers = [one.task.attempt for one in messages]
+    if not numbers or max(numbers) - min(numbers) < len(numbers):
+        return list(messages)
+    return [replace(one, is_lone=False) for one in messages]
+
+
 def _abort_late(made: Committer, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Look once more for what tasks have begun of which the driver had not heard when it aborted.
 
@@ -340,7 +353,7 @@ class _BatchWriter(DataSourceArrowWriter):
         if any(isinstance(one, _Message) and not one.marks_success for one in messages):
             assert isinstance(self._committer, S3Committer | FileOutputCommitter), "there are two"
             self._committer.marks_success = False
-        self._committer.commit_job(_unwrapped(messages))
+        self._committer.commit_job(_heard(_unwrapped(messages)))
         self._committer.cleanup_job()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

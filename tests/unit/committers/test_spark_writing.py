@@ -22,16 +22,19 @@ from pyspark.sql.types import (
     MapType,
     StringType,
     StructType,
+    TimestampType,
     YearMonthIntervalType,
 )
 
 from omidpy.base.telemetry.stages import DESCRIPTION
 from omidpy.committers.protocol import Attempt
+from omidpy.committers.s3 import S3Committer
 from omidpy.committers.spark.session import GROUP_BYTES
 from omidpy.committers.spark.source import NAME, _BatchWriter, _Message, _settings
 from omidpy.committers.spark.writing import teach
 from omidpy.committers.values import TaskId, TaskMessage
 from omidpy.errors import UsageError
+from tests.machines.s3.jobs import OUT
 
 SCHEMA = StructType().add("id", LongType()).add("year", LongType())
 
@@ -338,3 +341,57 @@ def test_whether_an_attempt_is_alone_is_what_spark_says(
         told.taskAttemptId = lambda number=number: 7 + number
         _BatchWriter(settings, made).write(iter(()))
     assert [(one.id, one.is_lone) for one in seen] == [(TaskId(0, 8), False), (TaskId(0, 7), True)]
+
+
+@pytest.mark.parametrize(("numbers", "listings"), [((7, 8), 0), ((7, 9), 1), ((5, 8), 1)])
+def test_uploads_of_a_stage_that_is_run_again_are_swept(
+    moto_bucket: str, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int], listings: int
+) -> None:
+    """Spark numbers its attempts from 0 once more, and says nothing of those of a lost host."""
+    del moto_bucket
+    ids = iter(enumerate(numbers))
+
+    def context() -> Any:
+        task, number = next(ids)
+        return SimpleNamespace(
+            partitionId=lambda: task,
+            attemptNumber=lambda: 0,
+            taskAttemptId=lambda: number,
+            getLocalProperty=lambda _: None,
+        )
+
+    monkeypatch.setattr(TaskContext, "get", context)
+    settings = _settings({"path": OUT.url, "inline_bytes": "0"}, SCHEMA, overwrite=False)
+    made = settings.committer()
+    assert isinstance(made, S3Committer)
+    made.setup_job()
+    if listings:
+        lost = made.setup_task(TaskId(1, 6))
+        with lost.open("part.parquet") as file:
+            file.write(b"rows")
+    writer = _BatchWriter(settings, made)
+    some = pa.record_batch({"id": [1, 2], "year": [3, 4]})
+    writer.commit([writer.write(iter([some])) for _ in numbers])
+    assert list(made.store.uploads(OUT)) == []
+    assert made.store.requests["ListMultipartUploads"] == listings + 1
+
+
+def test_an_empty_frame_with_timestamps_keeps_its_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's own function wants to know a time zone."""
+    told = SimpleNamespace(
+        partitionId=lambda: 0,
+        attemptNumber=lambda: 0,
+        taskAttemptId=lambda: 7,
+        getLocalProperty=lambda _: None,
+    )
+    monkeypatch.setattr(TaskContext, "get", lambda: told)
+    schema = StructType().add("t", TimestampType())
+    given = {"path": str(tmp_path / "out"), "committer": "file"}
+    settings = _settings(given, schema, overwrite=False)
+    made = settings.committer()
+    made.setup_job()
+    writer = _BatchWriter(settings, made)
+    writer.commit([writer.write(iter(()))])
+    assert pq.read_table(tmp_path / "out").schema.field("t").type == pa.timestamp("us", "UTC")
