@@ -12,6 +12,7 @@ would add twice, or delete what is deleted already and write nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from omidpy.codec import INT64, JSON, Codec
@@ -299,6 +300,7 @@ class _Columns:
         ]
         rest = self._shape.rest
         maps = None if rest is None else self._batch.column(rest).to_pylist()
+        named = {one.column for one in self._shape.fields}
         for at, row in enumerate(keys):
             cells: dict[bytes, bytes | None] = {}
             for field, encode, values in columns:
@@ -309,7 +311,7 @@ class _Columns:
                 else:
                     cells[field.column] = None if value is None else encode(value)
             if maps is not None and maps[at]:
-                _add_others(cells, row, maps[at])
+                _add_others(cells, row, maps[at], named)
             yield cells
 
     def _values(self, name: str, codec: Codec[Any]) -> list[Any]:
@@ -330,9 +332,14 @@ class _Columns:
 
 
 def _add_others(
-    cells: dict[bytes, bytes | None], row: bytes, others: Sequence[tuple[str, bytes | None]]
+    cells: dict[bytes, bytes | None],
+    row: bytes,
+    others: Sequence[tuple[str, bytes | None]],
+    named: AbstractSet[bytes],
 ) -> None:
     """Add the columns of a map to those that have names of their own, which go before.
+
+    So does a counter to which nothing is added: what the map has of it is no number to add.
 
     Raises:
         UsageError: the map names a column twice, so that one of the values would be lost.
@@ -343,7 +350,8 @@ def _add_others(
         if column in seen:
             raise UsageError(f"the map of row {row!r} names the column {column!r} twice")
         seen.add(column)
-        cells.setdefault(column, data)
+        if column not in named:
+            cells[column] = data
 
 
 def _check_kind(types: Any, name: str, found: Any, codec: Codec[Any], expected: Any) -> None:

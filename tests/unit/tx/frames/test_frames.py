@@ -395,6 +395,20 @@ def test_counters_are_added_to(tm: TransactionManager) -> None:
         tx.table("t", conflict_free=True).write_arrow(data, columns=columns)
 
 
+def test_a_map_says_nothing_of_a_counter(tm: TransactionManager) -> None:
+    """Where nothing was added, its bytes took the place of the number."""
+    columns: Any = {"n": ("cf:n", "counter")}
+    kind = pa.map_(pa.string(), pa.binary())
+    for amount in (5, None):
+        maps = pa.array([[("cf:n", b"bytes"), ("cf:x", b"1")]], kind)
+        data = {"row": [b"a"], "n": pa.array([amount], pa.int64()), "rest": maps}
+        tm.write_arrow("t", pa.table(data), columns=columns, rest="rest")
+        with tm.begin() as tx:
+            table = tx.table("t")
+            assert table.counter_get(b"a", b"cf:n") == 5
+            assert table.row(b"a", [b"cf:x"]) == {b"cf:x": b"1"}
+
+
 def test_documents_are_written_in_their_one_form(tm: TransactionManager) -> None:
     """They are text in Arrow, in any form."""
     data = pa.table({"row": [b"a"], "x": ['{"b": 1, "a": 2}']})
