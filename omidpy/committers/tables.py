@@ -86,8 +86,9 @@ class PartitionedWriter:
                 "the path of a file"
             )
         self.rows += table.num_rows
-        if self._attempt.keeps_columns and not self._attempt.columns:
-            self._attempt.columns = table.schema.serialize().to_pybytes()
+        if self._attempt.keeps_columns:
+            table = _in_utc(pa, table)
+            self._attempt.columns = self._attempt.columns or table.schema.serialize().to_pybytes()
         for folder, part in self._parts(table):
             self._add(folder, part)
             waiting = sum(one.waiting_bytes for one in self._files.values())
@@ -147,6 +148,28 @@ class PartitionedWriter:
         )
         self._files[folder] = made
         return made
+
+
+def _in_utc(pa: Any, table: Any) -> Any:
+    """Return a table whose moments are those of UTC: the log of a table knows no other zone."""
+
+    def of(field: Any) -> Any:
+        return field.with_type(kind_of(field.type))
+
+    def kind_of(kind: Any) -> Any:
+        types = pa.types
+        if types.is_timestamp(kind) and kind.tz is not None:
+            return pa.timestamp(kind.unit, "UTC")
+        if types.is_struct(kind):
+            return pa.struct([of(one) for one in kind])
+        if types.is_list(kind):
+            return pa.list_(of(kind.value_field))
+        if types.is_map(kind):
+            return pa.map_(of(kind.key_field), of(kind.item_field), kind.keys_sorted)
+        return kind
+
+    schema = pa.schema([of(one) for one in table.schema], table.schema.metadata)
+    return table if schema.equals(table.schema) else table.cast(schema)
 
 
 class _ParquetFile:

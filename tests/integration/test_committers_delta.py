@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, time
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from omidpy import committers
 from omidpy.committers.heads import delta
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
+from omidpy.errors import CommitterError
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
 
@@ -52,3 +54,22 @@ def test_readers_of_delta_see_jobs_whole(bucket: Bucket) -> None:
     run((20, "d"), conflict="replace")
     assert rows(bucket) == [(20, "d")]
     assert bucket.uploads() == []
+
+
+def test_moments_of_any_zone_are_those_of_utc(bucket: Bucket) -> None:
+    """In files, in lists, and in names of partitions, which say no zone."""
+    kind = pa.timestamp("us", "America/New_York")
+    moment = datetime(2020, 6, 1, 12, tzinfo=UTC)
+    lists = pa.array([[moment, None]], pa.list_(kind))
+    address = f"s3://{bucket.name}/out"
+    with committers.job(address, table_format="delta", partition_by=["p"]) as job:
+        job.task(pa.table({"v": lists, "p": pa.array([moment], kind)}))
+    assert rows(bucket) == [([moment, None], moment)]
+
+
+def test_columns_that_no_table_has_are_refused(bucket: Bucket) -> None:
+    """Before anything is visible."""
+    job = committers.job(f"s3://{bucket.name}/out", table_format="delta")
+    with pytest.raises(CommitterError, match="columns that are no table's"), job:
+        job.task(pa.table({"v": pa.array([time(12)], pa.time64("us"))}))
+    assert bucket.visible("out") == []
