@@ -63,7 +63,8 @@ class PublishedReader(DataSourceReader):
                 continue
             folder = _named(field.name, values, partition.file)
             value = None if folder is None else values[folder]
-            columns.append(pa.array([value] * table.num_rows, pa.string()).cast(field.type))
+            texts = pa.array([value] * table.num_rows, pa.string())
+            columns.append(_as_wanted(texts, field, partition.file))
         yield from pa.table(columns, schema=wanted).to_batches()
 
 

@@ -151,3 +151,13 @@ def test_int96_is_a_moment_whatever_its_year() -> None:
         {"t": one, "l": many, "s": {"n": 1, "t": one}, "m": [("k", one)]}
         for one, many in zip(moments, (moments, None, []), strict=True)
     ]
+
+
+@pytest.mark.parametrize(("text", "kind"), [("x", IntegerType()), ("2020", TimestampType())])
+def test_a_folder_that_is_no_value_is_named(text: str, kind: Any) -> None:
+    """What stands there is text, and of a moment does not say which zone it is of."""
+    seen = Seen(f"p={text}/a.parquet", pa.table({"v": [1]}))
+    with pytest.raises(UsageError, match=rf"'p' of s3://lake/f/p={text}/a\.parquet is of type str"):
+        rows(seen, StructType().add("p", kind))
+    found = rows(Seen("p=1/a.parquet", pa.table({"v": [1]})), StructType().add("p", StringType()))
+    assert found == [{"p": "1"}]
