@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from omidpy.base.installation import install_hint
@@ -87,7 +87,7 @@ class PartitionedWriter:
             )
         self.rows += table.num_rows
         if self._attempt.keeps_columns:
-            table = _in_utc(pa, table)
+            table = recast(table, _in_utc)
             self._attempt.columns = self._attempt.columns or table.schema.serialize().to_pybytes()
         for folder, part in self._parts(table):
             self._add(folder, part)
@@ -150,23 +150,33 @@ class PartitionedWriter:
         return made
 
 
-def _in_utc(pa: Any, table: Any) -> Any:
-    """Return a table whose moments are those of UTC: the log of a table knows no other zone."""
+def _in_utc(kind: Any) -> Any:
+    """Return a type whose moments are those of UTC: the log of a table knows no other zone."""
+    pa = _pyarrow()
+    is_other = pa.types.is_timestamp(kind) and kind.tz is not None
+    return pa.timestamp(kind.unit, "UTC") if is_other else kind
+
+
+def recast(table: Any, changed: Callable[[Any], Any]) -> Any:
+    """Return a table, or a batch, some of whose types are others, also within what is nested.
+
+    Args:
+        table: It.
+        changed: Returns what a type that has none within it is to be.
+    """
+    pa = _pyarrow()
 
     def of(field: Any) -> Any:
         return field.with_type(kind_of(field.type))
 
     def kind_of(kind: Any) -> Any:
-        types = pa.types
-        if types.is_timestamp(kind) and kind.tz is not None:
-            return pa.timestamp(kind.unit, "UTC")
-        if types.is_struct(kind):
+        if pa.types.is_struct(kind):
             return pa.struct([of(one) for one in kind])
-        if types.is_list(kind):
+        if pa.types.is_list(kind):
             return pa.list_(of(kind.value_field))
-        if types.is_map(kind):
+        if pa.types.is_map(kind):
             return pa.map_(of(kind.key_field), of(kind.item_field), kind.keys_sorted)
-        return kind
+        return changed(kind)
 
     schema = pa.schema([of(one) for one in table.schema], table.schema.metadata)
     return table if schema.equals(table.schema) else table.cast(schema)

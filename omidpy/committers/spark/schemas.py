@@ -43,6 +43,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         return to_arrow_schema(schema)
 
 
+def stored_as(kind: pa.DataType) -> pa.DataType:
+    """Return how Spark stores a type: times of day in microseconds, and it reads no others."""
+    return pa.time64("us") if pa.types.is_time64(kind) else kind
+
+
 def check_settings(said: SessionSettings, schema: StructType) -> None:
     """Refuse columns that the session asks to be stored in a way that is not done here.
 

@@ -41,7 +41,7 @@ from omidpy.committers.s3 import S3Committer
 from omidpy.committers.spark import session
 from omidpy.committers.spark.settling import Settler
 from omidpy.committers.spark.streams import StreamBatch
-from omidpy.committers.tables import MOST_OPEN, PartitionedWriter
+from omidpy.committers.tables import MOST_OPEN, PartitionedWriter, recast
 from omidpy.committers.values import TaskId, TaskMessage
 from omidpy.errors import ConfigError, UsageError
 
@@ -61,6 +61,7 @@ try:
         arrow_schema,
         check_settings,
         field_ids,
+        stored_as,
         timestamps_of,
     )
     from omidpy.committers.spark.writing import check_types, teach
@@ -293,10 +294,10 @@ def _write(
         )
         for batch in batches:
             if batch.num_rows:
-                writer.write(batch)
+                writer.write(recast(batch, stored_as))
         if not writer.rows and not context.partitionId() and not settings.partition_by:
             # As Spark does: a reader of an empty frame finds its columns.
-            writer.write(arrow_schema(settings.schema).empty_table())
+            writer.write(recast(arrow_schema(settings.schema).empty_table(), stored_as))
         writer.close()
         message = made.commit_task(attempt)
     except BaseException:

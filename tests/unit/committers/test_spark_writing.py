@@ -7,6 +7,7 @@ The writer here stands for Spark's, whose Java notes the same; a real one is ask
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from pyspark.sql.types import (
     StringType,
     StructType,
     TimestampType,
+    TimeType,
     YearMonthIntervalType,
 )
 
@@ -395,3 +397,35 @@ def test_an_empty_frame_with_timestamps_keeps_its_columns(
     writer = _BatchWriter(settings, made)
     writer.commit([writer.write(iter(()))])
     assert pq.read_table(tmp_path / "out").schema.field("t").type == pa.timestamp("us", "UTC")
+
+
+def test_times_of_day_are_stored_as_spark_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come in nanoseconds, of which Spark's own reader knows nothing."""
+    told = SimpleNamespace(
+        partitionId=lambda: 0,
+        attemptNumber=lambda: 0,
+        taskAttemptId=lambda: 7,
+        getLocalProperty=lambda _: None,
+    )
+    monkeypatch.setattr(TaskContext, "get", lambda: told)
+    nanos = pa.time64("ns")
+    moment = time(12, 34, 56, 789_012)
+    some = pa.record_batch(
+        {
+            "t": pa.array([moment, None], nanos),
+            "l": pa.array([[moment], None], pa.list_(nanos)),
+            "s": pa.array([{"t": moment}, None], pa.struct([("t", nanos)])),
+        }
+    )
+    given = {"path": str(tmp_path / "out"), "committer": "file"}
+    schema = StructType().add("t", TimeType())
+    settings = _settings(given, schema, overwrite=False)
+    made = settings.committer()
+    made.setup_job()
+    writer = _BatchWriter(settings, made)
+    writer.commit([writer.write(iter([some]))])
+    found = pq.read_table(tmp_path / "out")
+    assert found.to_pylist() == some.to_pylist()
+    assert found.schema.field("t").type == pa.time64("us")
