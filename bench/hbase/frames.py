@@ -276,9 +276,9 @@ class Bench:
         spent: dict[str, float] = {}
         merge = jobs.merge
 
-        def timed(tx: Transaction, parts: Iterable[bytes]) -> None:
+        def timed(tx: Transaction, parts: Iterable[bytes], *, has_ops: bool = False) -> None:
             begin_s = time.perf_counter()
-            merge(tx, parts)
+            merge(tx, parts, has_ops=has_ops)
             spent["merge"] = time.perf_counter() - begin_s
 
         before_mib = resident_mib(os.getpid())

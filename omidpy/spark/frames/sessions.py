@@ -41,7 +41,7 @@ from omidpy.spark.frames.writes.sizes import estimated_rows
 from omidpy.spark.frames.writes.writing import partition_id
 from omidpy.tx.frames.asked import DEFAULT_KEY, Columns, KeyColumns, TypeName
 from omidpy.tx.frames.reading import schema_of
-from omidpy.tx.frames.shape import Shape
+from omidpy.tx.frames.shape import OP, Shape
 from omidpy.tx.frames.table import shape_to_read
 from omidpy.tx.frames.writing import NULLS, check_names
 from omidpy.tx.keys import open_keys
@@ -286,7 +286,7 @@ def write(
             warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
             with described(frame.sparkSession, f"omidpy: write a frame to table {table}"):
                 found = frame.mapInArrow(partial(_run, job), "part binary").collect()
-        jobs.merge(tx, [bytes(one.part) for one in found])
+        jobs.merge(tx, [bytes(one.part) for one in found], has_ops=OP in frame.columns)
 
 
 def save(

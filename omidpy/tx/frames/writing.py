@@ -228,12 +228,13 @@ class FrameWriter:
         known: set[bytes] = set()
         for row in keys:
             if row in known:
-                raise _twice(row)
+                raise twice(row)
             known.add(row)
-        raise _twice(next(row for row in keys if row in self._seen))
+        raise twice(next(row for row in keys if row in self._seen))
 
 
-def _twice(row: bytes) -> UsageError:
+def twice(row: bytes) -> UsageError:
+    """Return what is raised of a row that a frame has more than once."""
     return UsageError(
         f"the frame has the row {row[:60]!r} twice, and nobody could say which one is to stay; "
         "aggregate it by its key first"

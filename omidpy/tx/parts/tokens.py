@@ -215,6 +215,18 @@ def decode_part(part: object, *, store_id: str, start_ts: Timestamp) -> Part:
     )
 
 
+def rows_of(part: bytes) -> list[bytes]:
+    """Return the rows of a part, each once for each table, without the names of its cells.
+
+    Raises:
+        UsageError: it is none.
+    """
+    decoded = _decoded(
+        part, _PackedPart, what="part", source="worker.finish()", version=PART_FORMAT
+    )
+    return [row for one in decoded.cells for row in one.rows]
+
+
 def _check_versions(what: str, start_ts: int, *versions: int) -> None:
     """Refuse versions of another transaction, whose cells would be taken for this one's."""
     for version in versions:

@@ -43,9 +43,9 @@ from omidpy.spark.frames.writes.once import Once
 from omidpy.storage.base import WHOLE_TABLE
 from omidpy.tx.frames.marking import Marking
 from omidpy.tx.frames.shape import OP, Shape
-from omidpy.tx.frames.writing import FrameWriter
+from omidpy.tx.frames.writing import FrameWriter, twice
 from omidpy.tx.keys import open_keys
-from omidpy.tx.parts.tokens import decode_part, decode_token
+from omidpy.tx.parts.tokens import decode_part, decode_token, rows_of
 from omidpy.tx.parts.worker import Worker
 from omidpy.tx.session import Session
 from omidpy.tx.transaction import Transaction
@@ -70,6 +70,8 @@ class Job:
     nulls: str = "keep"
     is_conflict_free: bool = False
     rows_per_transaction: int | None = None
+    has_ops: bool = False
+    """Whether rows of the frame may be deleted, by its column `_op`."""
     has_end: bool = False
     """Whether its tasks, which commit transactions of their own, are ended with it."""
     client: int | None = field(default=None, repr=False)
@@ -296,12 +298,30 @@ def _run_in_several(
                     writer.write(batch)
 
 
-def merge(tx: Transaction, parts: Iterable[bytes]) -> None:
-    """Count what tasks have written as the transaction's."""
+def merge(tx: Transaction, parts: Iterable[bytes], *, has_ops: bool = False) -> None:
+    """Count what tasks have written as the transaction's.
+
+    Args:
+        tx: The transaction.
+        parts: Of its tasks.
+        has_ops: Whether rows may have been deleted: then two tasks may have one, and no cell of it
+            both, so that nobody else sees that the frame has it twice.
+
+    Raises:
+        UsageError: it has; the transaction can only be rolled back.
+    """
+    seen: set[bytes] = set()
     with paused_collector():
         for part in parts:
-            if part:
-                tx.merge(zlib.decompress(part))
+            if not part:
+                continue
+            plain = zlib.decompress(part)
+            if has_ops:
+                rows = rows_of(plain)
+                if not seen.isdisjoint(rows):
+                    raise twice(next(row for row in rows if row in seen))
+                seen.update(rows)
+            tx.merge(plain)
 
 
 def commit(job: Job, parts: Sequence[bytes]) -> int | None:
@@ -352,7 +372,7 @@ def _commit(tm: TransactionManager, job: Job, parts: Sequence[bytes]) -> Timesta
         if once is not None:
             use_once(tx, once)
         tx.table(job.table)
-        merge(tx, parts)
+        merge(tx, parts, has_ops=job.has_ops)
         if job.replaced is not None:
             _replace(tm, tx, job, job.replaced)
         tx.commit()

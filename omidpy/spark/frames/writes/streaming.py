@@ -31,7 +31,7 @@ from omidpy.spark.frames.types import shape_of
 from omidpy.spark.frames.writes import jobs
 from omidpy.spark.frames.writes.jobs import Job
 from omidpy.spark.frames.writes.once import StreamBatch
-from omidpy.tx.frames.shape import Shape
+from omidpy.tx.frames.shape import OP, Shape
 from omidpy.tx.frames.writing import check_names
 from omidpy.tx.keys import open_keys
 from omidpy.tx.transaction import Transaction
@@ -63,10 +63,13 @@ class BatchMessage(WriterCommitMessage):
 class BatchWriter(DataSourceStreamArrowWriter):
     """One batch, in any of the three places."""
 
-    def __init__(self, said: Words, given: WriteWords, shape: Shape) -> None:
+    def __init__(
+        self, said: Words, given: WriteWords, shape: Shape, *, has_ops: bool = False
+    ) -> None:
         self._said = said
         self._given = given
         self._shape = shape
+        self._has_ops = has_ops
         self._job: Job | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -93,6 +96,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
             uuid.uuid4().hex,
             nulls=self._given.nulls,
             is_conflict_free=self._given.is_conflict_free,
+            has_ops=self._has_ops,
         )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -181,7 +185,7 @@ def batch_writer_of(
         raise UsageError("_commit_ts is read alone; leave it out of the frame")
     check_names(shape, schema.names)
     jobs.check_counters(shape, is_conflict_free=given.is_conflict_free)
-    return BatchWriter(said, given, shape)
+    return BatchWriter(said, given, shape, has_ops=OP in schema.names)
 
 
 def each_batch(

@@ -24,6 +24,7 @@ from omidpy.spark.frames.types import shape_of
 from omidpy.spark.frames.writes import jobs, several
 from omidpy.spark.frames.writes.jobs import Job
 from omidpy.spark.frames.writes.once import keyed_write
+from omidpy.tx.frames.shape import OP
 from omidpy.tx.frames.writing import check_names
 
 log = logging.getLogger(__name__)
@@ -146,6 +147,7 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
             nulls=given.nulls,
             is_conflict_free=given.is_conflict_free,
             rows_per_transaction=given.rows_per_transaction,
+            has_ops=OP in schema.names,
             has_end=has_end,
             client=client,
             replaced=given.replaced,

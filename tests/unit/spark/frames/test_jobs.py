@@ -103,6 +103,25 @@ def test_a_row_is_deleted_whatever_an_earlier_attempt_did(world: JobWorld, flush
     assert world.seen() == {}
 
 
+def test_a_row_that_two_tasks_delete_and_write_is_refused(world: JobWorld) -> None:
+    """Though no cell is both: whether the row is to be there nobody could say."""
+    world.tm.write_arrow(
+        "t", batch(row=[b"a", b"b"], x=["1", "2"]), columns={"x": ("cf:x", "string")}
+    )
+    job = world.begin(has_ops=True)
+    deletes = batch(row=[b"a"], n=pa.array([None], pa.int64()), _op=["delete"])
+    puts = batch(row=[b"a"], n=[5], _op=pa.array([None], pa.string()))
+    parts = [jobs.run(job, [deletes], 0), jobs.run(job, [puts], 1)]
+    with pytest.raises(UsageError, match=r"has the row b'a' twice"):
+        jobs.commit(job, parts)
+    jobs.abort(job, parts)
+    assert world.seen() == {b"a": {b"cf:x": b"1"}, b"b": {b"cf:x": b"2"}}
+    job = world.begin(has_ops=True)
+    puts = batch(row=[b"b"], n=[5], _op=pa.array([None], pa.string()))
+    jobs.commit(job, [jobs.run(job, [deletes], 0), jobs.run(job, [puts], 1)])
+    assert world.seen().keys() == {b"b"}
+
+
 def test_a_conflict_aborts_the_whole(world: JobWorld) -> None:
     """With another writer of one of the cells, and without if it was asked for."""
     for conflict_free in (False, True):
