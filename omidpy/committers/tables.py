@@ -11,8 +11,10 @@ sends them, do not become row groups of a few rows.
 from __future__ import annotations
 
 import datetime as dt
-from collections import OrderedDict
+import math
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from omidpy.base.installation import install_hint
@@ -305,9 +307,12 @@ def encodings_of(table: Any) -> tuple[list[str], dict[str, str]]:
     sample = table.slice(0, SAMPLE_ROWS)
     dictionary: list[str] = []
     encodings: dict[str, str] = {}
-    for name, path in _leaves(table.schema):
+    leaves = _leaves(table.schema)
+    counts = Counter(path for _, path in leaves)
+    for name, path in leaves:
         kind = table.schema.field(name).type
-        if name != path:
+        # A column `a.b` and the field `b` of a column `a` have one path, and one encoding.
+        if name != path or counts[path] > 1:
             dictionary.append(path)  # of what is nested, the values are not counted
             continue
         distinct = pc.count_distinct(sample.column(name)).as_py() if sample.num_rows else 0
@@ -369,7 +374,7 @@ def _groups(table: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str | No
     for end in ends:
         rows = order.slice(start, end - start)
         first = rows[0].as_py()
-        yield tuple(_text(column[first].as_py()) for column in columns), rows
+        yield tuple(_text(column[first].as_py(), column.type) for column in columns), rows
         start = end
 
 
@@ -384,8 +389,10 @@ def _in_microseconds(pa: Any, name: str, column: Any) -> Any:
         ) from error
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any, kind: Any) -> str | None:
     """Return a value as Spark writes it into the name of a folder; None is no value.
+
+    In another form it would be another partition, beside that of Spark's own, or none to it.
 
     Raises:
         UsageError: another value has that name, too, and this one would come back as that one.
@@ -406,7 +413,13 @@ def _text(value: Any) -> str | None:
                 "of folders do not say which one it is; cast the column to UTC, or partition by "
                 "its date"
             )
-        return value.replace(tzinfo=None).isoformat(sep=" ")
+        return _without_zeros(value.replace(tzinfo=None).isoformat(sep=" "))
+    if isinstance(value, dt.time):
+        return _without_zeros(value.isoformat())
+    if isinstance(value, float):
+        return _float_text(value, kind)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -417,6 +430,28 @@ def _text(value: Any) -> str | None:
                 "partition by its hexadecimal text"
             ) from error
     return str(value)
+
+
+def _without_zeros(time: str) -> str:
+    """Return a time without the zeros that its seconds end in."""
+    return time.rstrip("0") if "." in time else time
+
+
+def _float_text(value: float, kind: Any) -> str:
+    """Return a number as Java writes it: with an exponent below 0.001, and from ten millions up."""
+    pa = _pyarrow()
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    # Of a narrow one Python's own text has the digits of the wide one that it has become.
+    shortest = (
+        repr(value) if pa.types.is_float64(kind) else pa.scalar(value, kind).cast(pa.string())
+    )
+    found = Decimal(str(shortest)).normalize()
+    if not value or 1e-3 <= abs(value) < 1e7:
+        plain = f"{found:f}"
+        return plain if "." in plain else f"{plain}.0"
+    digits = "".join(map(str, found.as_tuple().digits))
+    return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{found.adjusted()}"
 
 
 def _pyarrow() -> Any:

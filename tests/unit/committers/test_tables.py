@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 import re
+from datetime import UTC, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -370,3 +373,42 @@ def test_times_that_are_told_apart_name_folders() -> None:
         "p=2026-10-25 00%3A30%3A00.000000001",
         "p=00%3A00%3A00.000001",
     }
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (math.nan, pa.float64(), "NaN"),
+        (-math.inf, pa.float64(), "-Infinity"),
+        (-0.0, pa.float64(), "-0.0"),
+        (1e16, pa.float64(), "1.0E16"),
+        (1e7, pa.float64(), "1.0E7"),
+        (9999999.5, pa.float64(), "9999999.5"),
+        (1e6, pa.float64(), "1000000.0"),
+        (0.001, pa.float64(), "0.001"),
+        (-9.99e-4, pa.float64(), "-9.99E-4"),
+        (1.5e300, pa.float64(), "1.5E300"),
+        (0.1, pa.float32(), "0.1"),
+        (16777216.0, pa.float32(), "1.6777216E7"),
+        (Decimal("0E-10"), pa.decimal128(20, 10), "0.0000000000"),
+        (Decimal("-1.50"), pa.decimal128(10, 2), "-1.50"),
+        (datetime(2020, 6, 1, 12, 0, 0, 500000, UTC), pa.timestamp("us"), "2020-06-01 12:00:00.5"),
+        (datetime(2020, 6, 1, 12, 0, 10, 0, UTC), pa.timestamp("us"), "2020-06-01 12:00:10"),
+        (time(12, 34, 50, 120000), pa.time64("us"), "12:34:50.12"),
+    ],
+)
+def test_values_name_folders_as_spark_names_them(value: Any, kind: pa.DataType, text: str) -> None:
+    """Else it would not read them, and one value would have two partitions."""
+    table = pa.table({"p": pa.array([value], kind), "v": [1]})
+    assert [values for values, _ in tables._groups(table, ("p",))] == [(text,)]
+
+
+def test_a_column_whose_name_is_a_path_is_written() -> None:
+    """It has one with the field of another column, and so their encoding."""
+    world = World()
+    table = pa.table({"a.b": [1, 2], "a": [{"b": "x"}, {"b": "y"}]})
+    writer = PartitionedWriter(world.attempt)
+    writer.write(table)
+    writer.close()
+    (rows,) = world.read().values()
+    assert rows == table.to_pylist()
