@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -285,7 +285,10 @@ def write(
             # Spark says so whenever pandas is installed, and nothing here uses that.
             warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
             with described(frame.sparkSession, f"omidpy: write a frame to table {table}"):
-                found = frame.mapInArrow(partial(_run, job), "part binary").collect()
+                # By their places: Spark would take a dot in a name for a field.
+                plain = frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
+                work = partial(_run, job, frame.columns)
+                found = plain.mapInArrow(work, "part binary").collect()
         jobs.merge(tx, [bytes(one.part) for one in found], has_ops=OP in frame.columns)
 
 
@@ -356,9 +359,11 @@ def save(
     return Committed(tx.commit_ts)
 
 
-def _run(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run(
+    job: Job, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Run one task; its only row is its part."""
-    part = jobs.run(job, batches, partition_id())
+    part = jobs.run(job, (one.rename_columns(list(names)) for one in batches), partition_id())
     yield pa.record_batch([pa.array([part], pa.binary())], names=["part"])
 
 

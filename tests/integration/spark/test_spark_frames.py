@@ -248,6 +248,17 @@ def test_a_frame_is_written_whole(spark: SparkSession, world: World) -> None:
     assert len(times) == 1, "one transaction has one time"
 
 
+def test_names_may_have_dots(spark: SparkSession, world: World) -> None:
+    """Spark's own functions of Arrow take what is behind a dot for a field."""
+    import omidpy.spark
+
+    columns: Any = {"a.n": ("cf:n", "bigint")}
+    frame = spark.range(3).selectExpr("id as `k.k`", "id * 2 as `a.n`")
+    omidpy.spark.save(frame, world.tm, world.name, columns, key={"k.k": "bigint"})
+    found = omidpy.spark.read(spark, world.tm, world.name, columns, key={"k.k": "bigint"})
+    assert rows(found) == [(at, at * 2) for at in range(3)]
+
+
 def test_jobs_have_names_in_the_ui(spark: SparkSession, world: World) -> None:
     """By the format and in a transaction; what the user does beside it has none."""
     import omidpy.spark

@@ -20,6 +20,7 @@ from omidpy.errors import (
     WriteConflict,
 )
 from omidpy.model import KeyRange, Undecided
+from omidpy.spark.frames import sessions
 from omidpy.spark.frames.writes import jobs, several
 from omidpy.spark.frames.writes.jobs import Job
 from omidpy.tx.frames.shape import Shape
@@ -120,6 +121,17 @@ def test_a_row_that_two_tasks_delete_and_write_is_refused(world: JobWorld) -> No
     puts = batch(row=[b"b"], n=[5], _op=pa.array([None], pa.string()))
     jobs.commit(job, [jobs.run(job, [deletes], 0), jobs.run(job, [puts], 1)])
     assert world.seen().keys() == {b"b"}
+
+
+def test_columns_are_taken_by_their_places(
+    world: JobWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark is not told their names, in which it would take a dot for a field."""
+    monkeypatch.setattr(sessions, "partition_id", lambda: 0)
+    job = world.begin({"a.n": ("cf:n", "bigint")})
+    (found,) = sessions._run(job, ["row", "a.n"], iter([batch(c0=[b"a"], c1=[5])]))
+    jobs.commit(job, found.column("part").to_pylist())
+    assert world.tm.begin().table("t").counter_get(b"a", b"cf:n") == 5
 
 
 def test_a_conflict_aborts_the_whole(world: JobWorld) -> None:
