@@ -260,17 +260,20 @@ class ObjectStore:
         """Return some uploads, and the markers behind them; empty if there are no more."""
         with translated(f"s3://{bucket}/{prefix}", "list uploads"):
             answer = self.client.list_multipart_uploads(Bucket=bucket, Prefix=prefix, **markers)
-            has_more = told(answer, "IsTruncated")
+            more = (
+                {
+                    "KeyMarker": told(answer, "NextKeyMarker"),
+                    "UploadIdMarker": told(answer, "NextUploadIdMarker"),
+                }
+                if told(answer, "IsTruncated")
+                else {}
+            )
         page = [
             Upload(one["Key"], one["UploadId"], int(one["Initiated"].timestamp() * 1000))
             for one in answer.get("Uploads", ())
         ]
-        if not has_more:
-            return page, {}
-        more = {
-            "KeyMarker": answer["NextKeyMarker"],
-            "UploadIdMarker": answer["NextUploadIdMarker"],
-        }
+        if more and more == markers:
+            raise _endless(f"s3://{bucket}/{prefix}", "uploads")
         return page, more
 
     # -- objects -----------------------------------------------------------------------------------
@@ -457,13 +460,24 @@ class ObjectStore:
     def _pages(self, bucket: str, **options: str) -> Iterator[dict[str, Any]]:
         more: dict[str, str] = {}
         while True:
+            before = more
             with translated(f"s3://{bucket}/{options['Prefix']}", "list objects"):
                 answer = self.client.list_objects_v2(Bucket=bucket, **options, **more)
-                has_more = told(answer, "IsTruncated")
+                is_last = not told(answer, "IsTruncated")
+                if not is_last:
+                    more = {"ContinuationToken": told(answer, "NextContinuationToken")}
             yield answer
-            if not has_more:
+            if is_last:
                 return
-            more = {"ContinuationToken": answer["NextContinuationToken"]}
+            if more == before:
+                raise _endless(f"s3://{bucket}/{options['Prefix']}", "objects")
+
+
+def _endless(address: str, what: str) -> CommitterError:
+    """Return what is raised of a list that would never end."""
+    return CommitterError(
+        f"could not list {what} {address}: the store goes on where it has begun, again and again"
+    )
 
 
 _MOST_COPIES: Final = 8

@@ -69,3 +69,30 @@ def test_an_endpoint_that_redirects_is_named(monkeypatch: pytest.MonkeyPatch) ->
     store = answering(monkeypatch, 301, b"")
     with pytest.raises(CommitterError, match=r"write the object s3://lake/k: .* redirects"):
         CALLS["put"](store)
+
+
+LISTS: Final = {
+    "objects": b"<ListBucketResult><IsTruncated>true</IsTruncated>"
+    b"<NextContinuationToken>on</NextContinuationToken></ListBucketResult>",
+    "uploads": b"<ListMultipartUploadsResult><IsTruncated>true</IsTruncated>"
+    b"<NextKeyMarker>k</NextKeyMarker><NextUploadIdMarker>id</NextUploadIdMarker>"
+    b"</ListMultipartUploadsResult>",
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_that_does_not_go_on_ends(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A store that gives one page for ever would keep a job, and the memory of its driver."""
+    store = answering(monkeypatch, 200, LISTS[name])
+    with pytest.raises(CommitterError, match=f"could not list {name} s3://lake/out/: .* again"):
+        CALLS[name](store)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_that_does_not_say_how_to_go_on_is_none(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It has more, and nobody could ask for it."""
+    store = answering(monkeypatch, 200, b"<Any><IsTruncated>true</IsTruncated></Any>")
+    with pytest.raises(CommitterError, match="does not say Next"):
+        CALLS[name](store)
