@@ -230,6 +230,23 @@ def test_a_job_whose_upload_is_gone_is_taken_back(
     assert world.see() == world.outcomes()[0] == "rolled back"
 
 
+def test_a_job_whose_part_is_another_is_taken_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No try can complete its upload, and each waited for the next one."""
+    begin = ending.begin
+
+    def spoil_one(*arguments: Any) -> str:
+        (first, *_) = list(world.objects.uploads(world.folder))
+        world.objects.upload_part(world.folder.bucket, first.key, first.upload_id, 1, b"other")
+        return begin(*arguments)
+
+    monkeypatch.setattr(ending, "begin", spoil_one)
+    with pytest.raises(CommitterError, match=r"taken back.*the upload of .* is not what its task"):
+        world.run(world.job())
+    assert world.see() == world.outcomes()[0] == "rolled back"
+
+
 def lose_an_upload(world: World) -> None:
     """Let somebody abort one of a job's uploads, so that it cannot be finished."""
     (first, *_) = list(world.objects.uploads(world.folder))

@@ -22,6 +22,7 @@ CONFLICT_PAUSE_S: Final = 0.05
 
 _MISSING_CODES: Final = frozenset({"NoSuchUpload", "NoSuchKey", "404", "NotFound"})
 OCCUPIED_CODES: Final = frozenset({"PreconditionFailed", "412"})
+_SPOILT_CODES: Final = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
 _CONFLICT_CODES: Final = frozenset({"ConditionalRequestConflict", "409", "OperationAborted"})
 _FILE_CODES: Final = frozenset(
     {"ObjectParentIsFile", "ExistingObjectIsDirectory", "ExistingObjectIsFile"}
@@ -30,6 +31,10 @@ _FILE_CODES: Final = frozenset(
 
 class Gone(CommitterError):
     """The upload or object is not there (any more)."""
+
+
+class Spoilt(CommitterError):
+    """The upload's parts are not those that were sent, and it can never be completed."""
 
 
 class Occupied(CommitterError):
@@ -111,6 +116,8 @@ def translated(address: str, action: str, *, is_conditional: bool = False) -> It
         what = f"could not {action} {address}: {error}"
         if code in _MISSING_CODES:
             raise Gone(what) from error
+        if code in _SPOILT_CODES:
+            raise Spoilt(what) from error
         if code in OCCUPIED_CODES:
             raise Occupied(what) from error
         if code in _CONFLICT_CODES:

@@ -199,6 +199,7 @@ class ObjectStore:
 
         Raises:
             Gone: There is no such upload: it was completed or aborted.
+            Spoilt: Its parts are others.
             Occupied: The key has an object.
         """
         parts = [{"ETag": f'"{etag}"', "PartNumber": at} for at, etag in enumerate(etags, 1)]

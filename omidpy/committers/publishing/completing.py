@@ -21,7 +21,7 @@ from omidpy.base.reach import reached
 from omidpy.committers.heads.deciding import Decided, Foreign, outcome_of
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.heads.standing import Standing
-from omidpy.committers.objects.answers import Gone, Occupied
+from omidpy.committers.objects.answers import Gone, Occupied, Spoilt
 from omidpy.committers.objects.store import Head, ObjectStore
 from omidpy.committers.values import PendingFile
 from omidpy.errors import CommitterError
@@ -68,6 +68,10 @@ def complete(store: ObjectStore, plan: Plan, one: PendingFile, standing: Standin
         if isinstance(error, Gone):
             raise Foreign(
                 f"the upload of {address} is gone: somebody aborted it, or the bucket's rules did"
+            ) from error
+        if isinstance(error, Spoilt):
+            raise Foreign(
+                f"the upload of {address} is not what its task has sent: {error}"
             ) from error
         raise
     if is_hash and one.etag and etag != one.etag:
