@@ -243,6 +243,8 @@ def _save(
     given = {key: value for key, value in options.items() if key not in {"success", "committer"}}
     writer = frame.write.format(source.NAME).mode("append")
     writer = writer.option("job_id", job_id).option("committer", name)
+    # It names the files to us, whatever the session says of it.
+    writer = writer.option("success", "true")
     if partition_by:
         writer = writer.option("partitionBy", ",".join(partition_by))
     for key, value in given.items():

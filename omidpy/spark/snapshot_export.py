@@ -7,12 +7,14 @@ what its lost attempts have uploaded is swept by the job's id.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omidpy.base.telemetry.stages import described
 from omidpy.committers.snapshots import Portion, Run, Work, write_portion
+from omidpy.committers.spark.settling import TASKS_END_S
 from omidpy.committers.values import TaskMessage
 from omidpy.connect import connect
 from omidpy.opening import open_store
@@ -21,6 +23,8 @@ from omidpy.storage.spreading import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_wait: Final = threading.Event()
 
 
 def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
@@ -52,7 +56,12 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
         progress(0, count)
         messages = spark.sparkContext.parallelize(portions, count).mapPartitions(write)
         with described(spark, f"omidpy: export a snapshot of {store} to {work.made.folder.url}"):
-            found: list[TaskMessage] = messages.collect()
+            try:
+                found: list[TaskMessage] = messages.collect()
+            except Exception:
+                # Who takes the job back looks for uploads, and other tasks of it still run.
+                _wait.wait(TASKS_END_S)
+                raise
         progress(count, count)
         return found
 

@@ -23,6 +23,10 @@ files needs none of."""
 REUSED: Final = "SPARK_REUSE_WORKER"
 """What Spark sets around workers that outlive a task, which is `spark.python.worker.reuse`."""
 
+TASKS_END_S: Final = 6.0
+"""So long after a failed job its tasks may run: Spark looks every two seconds whether one is to
+end, gives it `spark.python.task.killTimeout`, two more, and then kills its process."""
+
 
 class Settler:
     """Counts how often this process has settled."""

@@ -39,7 +39,7 @@ from omidpy.committers.hadoop.file_output import FileOutputCommitter
 from omidpy.committers.protocol import Committer
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.spark import session
-from omidpy.committers.spark.settling import Settler
+from omidpy.committers.spark.settling import TASKS_END_S, Settler
 from omidpy.committers.spark.streams import StreamBatch
 from omidpy.committers.tables import MOST_OPEN, PartitionedWriter, recast
 from omidpy.committers.values import TaskId, TaskMessage
@@ -89,9 +89,6 @@ _OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout"})
 """What Spark adds for itself."""
 _settler: Final = Settler()
 
-TASKS_END_S: Final = 6.0
-"""So long after a failed job its tasks may run: Spark looks every two seconds whether one is to
-end, gives it `spark.python.task.killTimeout`, two more, and then kills its process."""
 _wait: Final = threading.Event()
 
 

@@ -246,6 +246,33 @@ def test_who_tells_of_a_snapshot_looks_again_where_another_was_quicker(
     assert transactional._told_until(store, OUT)[1] > 0
 
 
+def test_a_frame_names_its_files_whatever_its_session_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One without `_SUCCESS` was written, and could not be published."""
+    pytest.importorskip("pyspark.sql.datasource", reason="needs Spark 4")
+    from omidpy.committers.spark import source
+
+    said: dict[str, str] = {}
+
+    class Frame:
+        """Notes what its writer is told."""
+
+        sparkSession = None  # noqa: N815 - Spark's name
+
+        def __getattr__(self, name: str) -> Any:
+            return self if name == "write" else lambda *_: self
+
+        def option(self, name: str, value: str) -> Frame:
+            """Note it."""
+            said[name] = value
+            return self
+
+    monkeypatch.setattr(source, "register", lambda _: None)
+    transactional._save(Frame(), OUT, "job_00001", (), "omidpy", {})
+    assert said["success"] == "true"
+
+
 def test_the_bytes_of_a_small_file_are_hashed_once(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

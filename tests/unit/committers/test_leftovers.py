@@ -19,6 +19,7 @@ from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
 from omidpy.committers.places import is_hidden
 from omidpy.committers.publishing import ending as publishing
 from omidpy.committers.s3 import S3Committer
+from omidpy.committers.spark import settling
 from omidpy.committers.spark import source as sources
 from omidpy.committers.spark.source import _BatchWriter, _Message, _settings, _StreamWriter
 from omidpy.committers.values import PendingFile, TaskId, TaskMessage
@@ -173,7 +174,7 @@ def test_what_a_task_begins_behind_the_abort_of_a_spark_job_goes(
     monkeypatch.setattr(sources, "_wait", waiting)
     writer = _BatchWriter(settings(committer=name), made)
     writer.abort([_Message(task_of(made, 0)), None, None])
-    assert waiting.waited_s == sources.TASKS_END_S
+    assert waiting.waited_s == settling.TASKS_END_S
     assert left(store) == []
 
 

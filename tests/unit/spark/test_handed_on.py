@@ -16,6 +16,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 
 from pyspark import TaskContext
 
+from omidpy.committers.spark.settling import TASKS_END_S
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Exporter, ExportQueue
 from omidpy.spark import export_stream, exporting, snapshot_export
@@ -144,6 +145,26 @@ def test_tasks_that_read_a_queue_as_a_stream(tm: TransactionManager) -> None:
     sent = pickle.loads(pickle.dumps((reader, list(tasks))))
     assert sum(len(list(sent[0].read(task))) for task in sent[1]) == 9
     reader.stop()
+
+
+def test_an_export_that_fails_waits_for_its_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they begin to upload behind the sweep of its end nobody would find."""
+    waited: list[float] = []
+    monkeypatch.setattr(snapshot_export, "open_store", lambda url, must_exist: MemoryStore())
+    monkeypatch.setattr(snapshot_export, "_wait", SimpleNamespace(wait=waited.append))
+
+    def fail(self: Rdd) -> list[Any]:
+        raise OSError("a task failed for good")
+
+    monkeypatch.setattr(Rdd, "collect", fail)
+    monkeypatch.setattr(Rdd, "mapPartitions", lambda self, run: self)
+    work: Any = SimpleNamespace(
+        portions=(1, 2), made=SimpleNamespace(sweep="", folder=SimpleNamespace(url="s3://b/f"))
+    )
+    run: Any = snapshot_export.run_on(session(), store=URL, tso="tso")
+    with pytest.raises(OSError, match="for good"):
+        run(work, lambda *_: None)
+    assert waited == [TASKS_END_S]
 
 
 def test_tasks_that_export_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
