@@ -63,6 +63,9 @@ def fitted(column: Any, wanted: pa.DataType, named: Named) -> Any:
         return column
     if isinstance(column, pa.ChunkedArray):
         return pa.chunked_array([fitted(one, wanted, named) for one in column.chunks], wanted)
+    if column.offset and types.is_nested(given):
+        # A part of a longer one: below, offsets and values are those of the whole.
+        column = pa.concat_arrays([column, column.slice(0, 0)])
     if types.is_struct(given) and types.is_struct(wanted):
         fields = dict(zip([one.name for one in given], column.flatten(), strict=True))
         arrays = []

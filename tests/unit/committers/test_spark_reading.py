@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from omidpy.committers.contents.manifests import PublishedFile
+from omidpy.committers.spark import fitting
 from omidpy.committers.spark.reading import PublishedReader, columns
 from omidpy.errors import UsageError
 
@@ -161,3 +162,26 @@ def test_a_folder_that_is_no_value_is_named(text: str, kind: Any) -> None:
         rows(seen, StructType().add("p", kind))
     found = rows(Seen("p=1/a.parquet", pa.table({"v": [1]})), StructType().add("p", StringType()))
     assert found == [{"p": "1"}]
+
+
+def test_a_part_of_a_nested_column_is_fitted_as_the_whole() -> None:
+    """Its offsets count from the beginning of the whole."""
+    longs = pa.int64()
+    for values, given, wanted in (
+        ([[1], [2, 3], None, [4]], pa.list_(longs), pa.list_(pa.int32())),
+        (
+            [[("a", 1)], [("b", 2)], None],
+            pa.map_(pa.string(), longs),
+            pa.map_(pa.string(), pa.int32()),
+        ),
+        (
+            [{"a": [1]}, {"a": [2]}, None, {"a": None}],
+            pa.struct([("a", pa.list_(longs))]),
+            pa.struct([("a", pa.list_(pa.int32()))]),
+        ),
+    ):
+        for start in range(len(values)):
+            part = pa.array(values, given).slice(start, 2)
+            found = fitting.fitted(part, wanted, lambda name, names: name)
+            found.validate(full=True)
+            assert found.to_pylist() == values[start : start + 2]
