@@ -22,6 +22,8 @@ CONFLICT_PAUSE_S: Final = 0.05
 
 _MISSING_CODES: Final = frozenset({"NoSuchUpload", "NoSuchKey", "404", "NotFound"})
 OCCUPIED_CODES: Final = frozenset({"PreconditionFailed", "412"})
+EXPIRED_CODES: Final = frozenset({"ExpiredToken", "InvalidAccessKeyId", "InvalidToken"})
+"""Of credentials that were others once, and may be by now."""
 _SPOILT_CODES: Final = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
 _CONFLICT_CODES: Final = frozenset({"ConditionalRequestConflict", "409", "OperationAborted"})
 _FILE_CODES: Final = frozenset(

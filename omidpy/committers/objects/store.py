@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from omidpy.base.within import within
 from omidpy.committers.objects.answers import (
+    EXPIRED_CODES,
     OCCUPIED_CODES,
     Gone,
     Occupied,
@@ -145,6 +146,7 @@ class ObjectStore:
             client.meta.events.register("before-send.s3", self._count)
             client.meta.events.register("needs-retry.s3.PutObject", self._note_answer)
             client.meta.events.register("needs-retry.s3.CreateMultipartUpload", self._note_upload)
+            client.meta.events.register("after-call.s3", self._note_credentials)
             self._client = client
         return self._client
 
@@ -161,6 +163,14 @@ class ObjectStore:
     def _note_upload(self, caught_exception: Exception | None, **_: Any) -> None:
         if caught_exception is not None:
             self.has_lost_upload = True
+
+    def _note_credentials(self, parsed: Mapping[str, Any], **_: Any) -> None:
+        if parsed.get("Error", {}).get("Code") in EXPIRED_CODES:
+            within(self._lock, self._forget_client)
+
+    def _forget_client(self) -> None:
+        # boto3 reads a file of credentials once, and who has written new ones says so to nobody.
+        self._client = None
 
     def may_be_late(self, bucket: str, key: str) -> bool:
         """Say whether a try to write an object had no answer, and may still be carried out."""

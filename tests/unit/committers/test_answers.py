@@ -96,3 +96,22 @@ def test_a_list_that_does_not_say_how_to_go_on_is_none(
     store = answering(monkeypatch, 200, b"<Any><IsTruncated>true</IsTruncated></Any>")
     with pytest.raises(CommitterError, match="does not say Next"):
         CALLS[name](store)
+
+
+def test_credentials_that_have_expired_are_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An executor of operations lives for months, and what it was started with for hours."""
+    body = b"<Error><Code>ExpiredToken</Code><Message>no</Message></Error>"
+    store = answering(monkeypatch, 400, body)
+    first = store.client
+    with pytest.raises(CommitterError, match="ExpiredToken"):
+        store.get("lake", "k")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "new")
+    assert store.client is not first
+    assert store.client._request_signer._credentials.access_key == "new"
+    other = answering(monkeypatch, 404, b"<Error><Code>NoSuchKey</Code></Error>")
+    kept = other.client
+    with pytest.raises(CommitterError, match="NoSuchKey"):
+        other.get("lake", "k")
+    assert other.client is kept
