@@ -26,6 +26,7 @@ from omidpy.errors import CommitterError, ConfigError, UsageError
 from tests.machines.s3.crashing import Death, Died
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
+from tests.machines.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -369,7 +370,8 @@ def test_lost_attempts_are_swept_and_other_jobs_are_not(begin: Any, bucket: Buck
                 lost.open("f").close()  # and is never heard of again
                 with job.task(number=0) as task:
                     task.open("f").close()
-                assert len(bucket.uploads()) == 4
+                # What only was closed is sent in the background.
+                wait_for(lambda: len(bucket.uploads()) == 4, 10)
             assert len(bucket.uploads()) == 2
             assert store_of(job).requests["ListMultipartUploads"] == 1
             theirs.commit()
