@@ -262,7 +262,7 @@ def ranges_on_spark(
     """
 
     def execute(tasks: Sequence[RangeTask], on_progress: OnProgress) -> list[RangeResult]:
-        sent_store = handed(store, worker_url(store.url))
+        sent_store = handed(store, worker_url(store.url)).of(store)
         at_once = min(len(tasks), context.defaultParallelism)
         advances = Advances(
             ControlTable(store),
@@ -319,8 +319,8 @@ def pass_on_worker(
         tell_every_s: How often at most.
     """
     try:
-        store = open_store(sent.accept(), must_exist=True)
-    except StorageError as error:
+        store = opened_on_worker(sent)
+    except (StorageError, ConfigError) as error:
         return RangeResult(task, obstacle=f"a worker could not open the store: {error}")
     clock = SystemClock()
     try:
@@ -337,6 +337,21 @@ def pass_on_worker(
         store.close()
 
 
+def opened_on_worker(sent: HandedStore) -> Store:
+    """Open the store in a Spark worker: it, and no other one that has its address there.
+
+    Raises:
+        StorageError, ConfigError: it cannot be, or is another one.
+    """
+    store = open_store(sent.accept(), must_exist=True)
+    try:
+        sent.check(store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
 class SlicesOnSpark:
     """Prunes slices of the commit table with one Spark task each."""
 
@@ -351,9 +366,8 @@ class SlicesOnSpark:
         """Carry out every task."""
         at_once = min(len(tasks), self._context.defaultParallelism)
         tasks = [replace(task, pacing=task.pacing.shared_by(at_once)) for task in tasks]
-        pruned = self._context.parallelize(tasks, len(tasks)).map(
-            partial(prune_on_worker, handed(self._store, worker_url(self._store.url)))
-        )
+        sent = handed(self._store, worker_url(self._store.url)).of(self._store)
+        pruned = self._context.parallelize(tasks, len(tasks)).map(partial(prune_on_worker, sent))
         what = f"omidpy: prune {len(tasks)} slices of the commit table of {self._store.url}"
         return result_of(partial(_named, self._context, what, None, pruned.collect))
 
@@ -361,8 +375,8 @@ class SlicesOnSpark:
 def prune_on_worker(sent: HandedStore, task: PruneTask) -> PruneResult:
     """Prune a slice in a Spark worker."""
     try:
-        store = open_store(sent.accept(), must_exist=True)
-    except StorageError as error:
+        store = opened_on_worker(sent)
+    except (StorageError, ConfigError) as error:
         why = f"a worker could not open the store: {error}"
         return PruneResult(task, kept=task.rows, obstacle=why)
     try:

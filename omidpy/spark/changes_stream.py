@@ -133,7 +133,15 @@ class ChangesOptions:
 
     def connect(self, sent: HandedStore | None = None) -> TransactionManager:
         """Open the store; in a task, as the driver has sent it."""
-        return connect(self.store if sent is None else sent.accept(), tso=self.tso)
+        if sent is None:
+            return connect(self.store, tso=self.tso)
+        made = connect(sent.accept(), tso=self.tso)
+        try:
+            sent.check(made.store)
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     def feed(
         self,
@@ -376,7 +384,7 @@ def _tasks(
     # still is this one.
     which = which_table(tm.store, name)
     options.feed(tm, since, until, snapshot=options.snapshot).check_horizon()
-    sent = handed(tm.store, options.store)
+    sent = handed(tm.store, options.store).of(tm.store)
     return [
         Changes(sent, since, until, key_range, snapshot=options.snapshot, which=which)
         for key_range in spread(tm.store, tm.store.regions(name), lambda one: (name, one.start))

@@ -67,7 +67,15 @@ class ExportOptions:
 
     def connect(self, sent: HandedStore | None = None) -> TransactionManager:
         """Open the store; in a task, as the driver has sent it."""
-        return connect(self.store if sent is None else sent.accept(), tso=self.tso)
+        if sent is None:
+            return connect(self.store, tso=self.tso)
+        made = connect(sent.accept(), tso=self.tso)
+        try:
+            sent.check(made.store)
+        except BaseException:
+            made.close()
+            raise
+        return made
 
 
 class Buckets(InputPartition):
@@ -153,7 +161,8 @@ class ExportReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._owed_ts = end_ts
         found = held.portions(start_ts, end_ts)
         count = min(self._options.tasks, len(found))
-        sent = handed(self._driver().store, self._options.store)
+        store = self._driver().store
+        sent = handed(store, self._options.store).of(store)
         return [Buckets(sent, found[number::count]) for number in range(count)]
 
     def commit(self, end: dict[str, int]) -> None:

@@ -61,7 +61,7 @@ def export_once(
             codec = possession.codec
             count = min(tasks, len(portions))
             delivered = spark.sparkContext.accumulator(0)
-            sent = handed(tm.store, store)
+            sent = handed(tm.store, store).of(tm.store)
 
             def deliver(groups: Iterable[list[Portion]]) -> None:
                 for group in groups:
@@ -86,6 +86,7 @@ def _deliver(
 ) -> int:
     exporter = as_exporter(make_exporter())
     with connect(sent.accept(), tso=tso) as tm:
+        sent.check(tm.store)
         exporter.open()
         try:
             return sum(_of_bucket(tm, one, exporter, codec, batch_bytes) for one in portions)

@@ -38,7 +38,7 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
 
     def run(work: Work, progress: Callable[[int, int], None]) -> list[TaskMessage]:
         with closing(open_store(store, must_exist=True)) as opened:
-            sent = handed(opened, store)
+            sent = handed(opened, store).of(opened)
             portions = spread(opened, work.portions, lambda one: (one.table, one.start))
 
         def write(portions: Iterable[Portion]) -> Iterator[TaskMessage]:
@@ -47,6 +47,7 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
             context = TaskContext.get()
             assert context is not None, "Spark calls this in a task"
             with connect(sent.accept(), tso=tso) as tm:
+                sent.check(tm.store)
                 for one in portions:
                     # Which no other attempt has, also where the stage is run again.
                     yield write_portion(tm, work, one, attempt=context.taskAttemptId())

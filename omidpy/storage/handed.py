@@ -9,9 +9,11 @@ What it carries may be secret, and is not shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import socket
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from omidpy.errors import ConfigError
 from omidpy.storage.base import Store
 
 if TYPE_CHECKING:
@@ -40,6 +42,30 @@ class HandedStore:
 
     url: str
     token: Token | None = field(default=None, repr=False)
+    store_id: str = ""
+    """Of the store that it is; empty: nobody looks."""
+
+    def of(self, store: Store) -> HandedStore:
+        """Return it as that of a store: a task that comes to another one by its address is refused.
+
+        Cost: 1 get, once for each store that is open.
+        """
+        return replace(self, store_id=store.store_id)
+
+    def check(self, store: Store) -> None:
+        """Refuse another store, which has the address where a task runs.
+
+        Raises:
+            ConfigError: it is one.
+
+        Cost: 1 get.
+        """
+        if self.store_id and store.store_id != self.store_id:
+            raise ConfigError(
+                f"{self.url} is the store {store.store_id} on {socket.gethostname()}, and "
+                f"{self.store_id} where the job was planned; give an address that is the same "
+                "store everywhere"
+            )
 
     def accept(self) -> str:
         """Let this process use it; return the address, to be opened."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Final
+from types import SimpleNamespace
+from typing import ClassVar, Final, cast
 
 import pytest
 
+from compactor.pruning.prune import PruneTask
 from compactor.ranges.advances import PROGRESS_PREFIX, Advances, ByTask, Teller
 from compactor.ranges.progress import Passed
 from compactor.ranges.range_task import RangeResult, RangeTask
 from compactor.shell import job
-from compactor.shell.job import pass_on_worker
+from compactor.shell.job import pass_on_worker, prune_on_worker
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE
@@ -235,6 +237,26 @@ class Heard(ControlTable):
         """Forget and keep."""
         self.forgotten.extend(rows)
         super().forget(rows)
+
+
+def test_a_worker_that_comes_to_another_store_leaves_it_as_it_is(tmp_path: Path) -> None:
+    """Its low watermark and its retention are those of the driver's store, and no others'."""
+    world = World(SqliteStore(str(tmp_path / "s.db")))
+    world.table()
+    world.put(b"a", 100)
+    before = list(world.store.scan("t"))
+    task = replace(TASK, families=frozenset({b"cf"}), low_watermark=500, commit_table=COMMIT_TABLE)
+    sent = HandedStore(world.store.url).of(MemoryStore())
+    result = pass_on_worker(sent, task)
+    assert (result.rows_read, result.claim) == (0, None)
+    assert "where the job was planned" in result.obstacle
+    assert list(world.store.scan("t")) == before
+    slice_of = SimpleNamespace(rows=KeyRange())
+    pruned = prune_on_worker(sent, cast(PruneTask, slice_of))
+    assert "where the job was planned" in pruned.obstacle
+    sent = HandedStore(world.store.url).of(world.store)
+    assert pass_on_worker(sent, task).rows_read == 1
+    world.store.close()
 
 
 def test_a_pass_on_a_worker_tells_and_takes_it_back(

@@ -17,9 +17,11 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 from pyspark import TaskContext
 
 from omidpy.committers.spark.settling import TASKS_END_S
+from omidpy.errors import ConfigError
 from omidpy.manager import TransactionManager
 from omidpy.recipes.export_queue import Batch, Exporter, ExportQueue
-from omidpy.spark import export_stream, exporting, snapshot_export
+from omidpy.spark import changes_stream, export_stream, exporting, snapshot_export
+from omidpy.storage.handed import HandedStore
 from omidpy.storage.hbase.native.security import tokens
 from omidpy.storage.hbase.native.security.tokens import Token
 from omidpy.storage.memory import MemoryStore
@@ -147,6 +149,33 @@ def test_tasks_that_read_a_queue_as_a_stream(tm: TransactionManager) -> None:
     reader.stop()
 
 
+def test_a_task_that_comes_to_another_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has the address where the task runs: what it has is none of the job's rows."""
+    there: Any = Lent(SimpleNamespace(store=MemoryStore()))  # type: ignore[arg-type] # all asked
+    for module in (changes_stream, export_stream, exporting, snapshot_export):
+        monkeypatch.setattr(module, "connect", lambda *_, **__: there)
+    sent = HandedStore(URL).of(MemoryStore())
+    options = {"store": URL, "tso": "tso", "table": "t", "queue": QUEUE}
+    queue = export_stream.ExportOptions(options)
+    del options["queue"]
+    table = changes_stream.ChangesOptions(options)
+    monkeypatch.setattr(snapshot_export, "open_store", lambda url, must_exist: MemoryStore())
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(taskAttemptId=int))
+    work: Any = SimpleNamespace(
+        portions=(1,), made=SimpleNamespace(sweep="", folder=SimpleNamespace(url="s3://b/f"))
+    )
+    run: Any = snapshot_export.run_on(session(), store=URL, tso="tso")
+    calls: list[Callable[[], object]] = [
+        lambda: queue.connect(sent),
+        lambda: table.connect(sent),
+        lambda: exporting._deliver([], Sink, sent, "tso", "json", 1),
+        lambda: run(work, lambda *_: None),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"is the store .* where the job was planned"):
+            call()
+
+
 def test_an_export_that_fails_waits_for_its_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What they begin to upload behind the sweep of its end nobody would find."""
     waited: list[float] = []
@@ -176,7 +205,7 @@ def test_tasks_that_export_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def connect(url: str, tso: str) -> Lent:
         found.append((url, tso, tokens.held(url)))
-        return Lent(None)  # type: ignore[arg-type] # nobody asks it here
+        return Lent(SimpleNamespace(store=store))  # type: ignore[arg-type] # all that is asked
 
     monkeypatch.setattr(snapshot_export, "connect", connect)
     monkeypatch.setattr(snapshot_export, "write_portion", lambda *_, **__: "written")
