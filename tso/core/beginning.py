@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from omidpy.errors import ConfigError
-from omidpy.model import MAX_VERSION, TIMESTAMP_STEP
+from omidpy.model import FIRST_WORLD_TIMESTAMP, MAX_VERSION, TIMESTAMP_STEP, Timestamp
 from tso.core.events import Now
 from tso.core.settings import TIMESTAMPS_PER_MS, Settings
 
@@ -20,16 +20,37 @@ MAX_CLOCK_LEAD_MS: Final = 30 * _MS_PER_DAY
 """A wall clock further above the stored ceiling is taken for a mistake, at the start."""
 
 
+def step_from(timestamp: int) -> Timestamp:
+    """Return the least multiple of the step that is not below a timestamp."""
+    return Timestamp(-(-timestamp // TIMESTAMP_STEP) * TIMESTAMP_STEP)
+
+
 def first_candidate(settings: Settings, now: Now, ceiling: int, *, accept_clock: bool) -> int:
     """Return the least timestamp that a new instance would issue now.
 
     Raises:
-        ConfigError: the wall clock fits no timestamp, or is far above `ceiling`, the stored one.
+        ConfigError: the wall clock fits no timestamp, or is far above `ceiling`, the stored one; or
+            there are none left above that.
     """
+    end = MAX_VERSION - 2 * settings.lookahead
+    if ceiling >= end:
+        raise ConfigError(
+            f"the timestamp ceiling of this store is {ceiling}, and no timestamp is left above it: "
+            "some of its bytes have changed, or a clock was centuries ahead; restore the whole "
+            "store from a backup"
+        )
     if settings.timestamps == "incremental":
         return ceiling + TIMESTAMP_STEP
     clock_ts = now.wall_ms * TIMESTAMPS_PER_MS
-    if not 0 <= clock_ts < MAX_VERSION - 2 * settings.lookahead:
+    if not ceiling and clock_ts < FIRST_WORLD_TIMESTAMP:
+        # What such timestamps say would be taken for numbers that merely count, for ever, and
+        # HBase's own milliseconds for timestamps.
+        raise ConfigError(
+            f"the clock of this machine says {now.wall_ms} ms since 1970: it was not set since the "
+            "machine was started, and this store is about to get its first timestamp; set the "
+            "clock, or use --timestamps incremental"
+        )
+    if not 0 <= clock_ts < end:
         raise ConfigError(
             f"the clock of this machine says {now.wall_ms} ms since 1970, which no timestamp can "
             "express; set the clock, or use --timestamps incremental"

@@ -30,8 +30,9 @@ from omidpy.base.tables import is_system_table, transactional_families
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable, buckets, read_java_low_watermark
 from omidpy.facts.tables.listing import all_tables
-from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, TableSchema, Timestamp
+from omidpy.model import MAX_VERSION, TableSchema, Timestamp
 from omidpy.storage.base import Store
+from tso.core.beginning import step_from
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ def initial_ceiling(store: Store, chosen: int | None, *, now_ts: int) -> Timesta
                 f"{newest.where} holds {newest.timestamp}; name one above it, and above what was "
                 "issued and left no trace"
             )
-    return Timestamp(-(-chosen // TIMESTAMP_STEP) * TIMESTAMP_STEP)
+    return step_from(chosen)
 
 
 def refuse_stale(store: Store, ceiling: int) -> None:

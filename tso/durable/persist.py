@@ -81,7 +81,7 @@ from omidpy.facts.writers import make_writer_key
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableCells, Timestamp
 from omidpy.storage.base import CellGroup, Entries, GuardedMutation, Put, RowMutation, Store
 from omidpy.storage.options import ChecksBehind
-from tso.core.beginning import check_initial, first_candidate
+from tso.core.beginning import check_initial, first_candidate, step_from
 from tso.core.events import NOTHING_FOUND, Batch, FlushResult, Now, Ticket
 from tso.core.settings import TIMESTAMPS_PER_MS, Inherited, Settings
 from tso.core.writes import (
@@ -204,7 +204,8 @@ class StorePersistence:
         # ceiling ahead of it, so that a ceiling which is read behind it lies above.
         low_watermark = self._control.read_number(LOW_WATERMARK_FACT) or Timestamp(0)
         own = self._ceiling.read()
-        stored = max(own, omid_ceiling)
+        # Whatever wrote it: clients believe no timestamp between two steps.
+        stored = step_from(max(own, omid_ceiling))
         if not stored and (not low_watermark or self._initial_timestamp is not None):
             stored = self._initial_ceiling(settings, now, accept_clock=accept_clock)
         elif stored and self._may_be_stale(stored, is_omids=omid_ceiling > own):

@@ -312,6 +312,44 @@ def test_a_clock_a_month_ahead_is_refused(
     Oracle(store, WORLD, clock=clock, accept_clock=is_refused)
 
 
+def test_a_fresh_store_gets_no_first_timestamp_by_a_clock_that_was_never_set(
+    store: MemoryStore,
+) -> None:
+    """A machine without a battery begins in 1970; what it issued would pass for counted numbers."""
+    clock = ManualClock(wall_ms=20_000)
+    with pytest.raises(ConfigError, match="was not set"):
+        Oracle(store, WORLD, clock=clock)
+    assert ControlTable(store).read(FIRST_TIMESTAMP_FACT) is None
+    clock.step_wall(milliseconds=1_700_000_000_000)
+    first = Oracle(store, WORLD, clock=clock).ended()
+    # Once there are timestamps they go on, whatever the clock says.
+    assert Oracle(store, WORLD, clock=ManualClock(wall_ms=20_000)).inherited.epoch == first.ceiling
+
+
+@pytest.mark.parametrize("settings", [INCREMENTAL, WORLD], ids=["incremental", "world"])
+@pytest.mark.parametrize("extra", [1, 8, 49])
+def test_a_ceiling_between_two_steps_moves_no_timestamp_off_them(
+    store: MemoryStore, settings: Settings, extra: int
+) -> None:
+    """Clients take an oracle that answers with such a one for none, and for ever."""
+    ceiling = 2_000_000_000_000_000_000
+    leave_ceiling(store, ceiling + extra)
+    inherited = Oracle(store, settings).inherited
+    assert (inherited.epoch, inherited.ceiling % 50) == (ceiling + 50, 0)
+
+
+@pytest.mark.parametrize("settings", [INCREMENTAL, WORLD], ids=["incremental", "world"])
+@pytest.mark.parametrize("ceiling", [2**63 - 1, 2**63 - 8, 2**63 - 100_000])
+def test_a_ceiling_at_the_end_of_all_numbers_is_refused(
+    store: MemoryStore, settings: Settings, ceiling: int
+) -> None:
+    """There is no timestamp above it; nothing is written."""
+    leave_ceiling(store, ceiling)
+    with pytest.raises(ConfigError, match="no timestamp is left above"):
+        Oracle(store, settings, accept_clock=True)
+    assert ceiling_of(store) == encode_long(ceiling)
+
+
 def test_an_instance_loses_when_another_moves_the_ceiling(store: MemoryStore) -> None:
     """A zombie, or a Java oracle beside ours: one of the two must go."""
     oracle = Oracle(store)
