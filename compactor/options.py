@@ -154,8 +154,11 @@ def parse_ranges(text: str) -> int | None:
     """
     if text.strip().lower() == AUTO:
         return None
-    if not text.strip().isdecimal():
-        raise UsageError(f"--ranges-per-region is {text!r}; write a number, or {AUTO}")
+    if not text.strip().isdecimal() or len(text) > len(str(MOST_RANGES)):
+        raise UsageError(
+            f"--ranges-per-region is {text[:80]!r}; write a number from 1 to {MOST_RANGES}, or "
+            f"{AUTO}"
+        )
     return int(text)
 
 

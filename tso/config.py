@@ -120,14 +120,11 @@ def age_ms(text: str, *, name: str) -> int:
     Raises:
         ConfigError: naming the setting.
     """
-    exact = duration_ms(text) or 0
-    if exact > MAX_AGE_MS:
-        raise ConfigError(f"{name}: {text[:80]!r} is longer than 36500d, a hundred years")
-    value = round(exact)
-    if value <= 0:
+    value = round(duration_ms(text) or 0)
+    if not 0 < value <= MAX_AGE_MS:
         raise ConfigError(
-            f"{name}: {text!r} is no duration; write a number above 0 and a unit, for instance "
-            f"{EXAMPLES}"
+            f"{name}: {text[:80]!r} is no duration; write a number above 0 and a unit, for "
+            f"instance {EXAMPLES}, and nothing longer than 36500d, a hundred years"
         )
     return value
 

@@ -94,8 +94,7 @@ def find_root(
     Cost: 1 get where tables may be restored one by one, 1 write to forget.
     """
     if given is not None and given != NO_SNAPSHOTS:
-        # A later run may stand elsewhere.
-        address = given if urlsplit(given).scheme else str(Path(given).absolute())
+        address = _address(given)
         return SnapshotRoot(address, open_folder(address))
     if not isinstance(store, RestoresTables):
         return None
@@ -111,6 +110,19 @@ def find_root(
         return SnapshotRoot(known, open_folder(known))
     except ConfigError as error:
         return SnapshotRoot(known, _OutOfReach(str(error)))
+
+
+def _address(given: str) -> str:
+    """Return what was given as a later run understands it, which may stand elsewhere.
+
+    Raises:
+        ConfigError: it is no address, or cannot be written down.
+    """
+    try:
+        given.encode()
+        return given if urlsplit(given).scheme else str(Path(given).absolute())
+    except ValueError as error:
+        raise ConfigError(f"--hbase-root {given!r:.200} is no address: {error}") from error
 
 
 def _remembered(control: ControlTable) -> str | None:

@@ -108,7 +108,9 @@ def local_folder(root: str) -> Folder:
     """
     url = urlsplit(root)
     if url.scheme in ("", "file"):
-        return LocalFolder(unquote(url.path))
+        if "\0" in (path := unquote(url.path)):
+            raise ConfigError(f"--hbase-root {root}: no folder has a NUL in its name")
+        return LocalFolder(path)
     raise ConfigError(
         f"--hbase-root {root}: only the Spark job can read {url.scheme}: folders; run it in place "
         "of `omidpy compact`, or give a path at which this machine has that folder"

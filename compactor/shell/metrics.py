@@ -60,7 +60,10 @@ def check_target(target: str | None) -> None:
 
 def is_gateway(target: str) -> bool:
     """Say whether a place for metrics is the address of a Pushgateway."""
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+    except ValueError:  # brackets that hold no address of IPv6
+        return False
     return parts.scheme in ("http", "https") and bool(parts.netloc)
 
 

@@ -52,6 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(printable(f"error: {error}"), file=sys.stderr)
         is_usage = isinstance(error, UsageError | ConfigError)
         raise SystemExit(EXIT_USAGE if is_usage else EXIT_FAILED) from None
+    except UnicodeEncodeError as error:
+        # A word in other bytes than UTF-8, where it would be a name or a key in the store.
+        text = f"error: {error.object!r:.80} cannot be written as {error.encoding}: {error.reason}"
+        print(printable(text), file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from None
     except OSError as error:
         # A file or folder that this user may not touch, a full disk, the output among them.
         print(printable(f"error: {error}"), file=sys.stderr)

@@ -69,6 +69,7 @@ EXPIRED_HOLD_KEPT_S: Final = DATES_DIFFER_S
 """How long the record of an expired hold stays."""
 
 _COLLECTION_LOG_LENGTH: Final = 64
+_SAMPLE_DIGITS: Final = 20
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -234,7 +235,8 @@ class Watermarks:
         if newest is not None:
             # By the name of its row alone: one that is malformed was there all the same.
             number = newest[0].removeprefix(SAMPLE_PREFIX)
-            sample_ms = int(number) if number.isdigit() else MAX_VERSION
+            is_number = number.isdigit() and len(number) <= _SAMPLE_DIGITS
+            sample_ms = min(int(number), MAX_VERSION) if is_number else MAX_VERSION
         return Stamp(clock.boot, round(clock.monotonic_s() * 1000), sample_ms)
 
     def stamps(self) -> dict[str, tuple[Stamp, ...]]:
@@ -460,7 +462,7 @@ class Watermarks:
 
 def sample_row(elapsed_ms: int) -> bytes:
     """Return the control row of a sample; rows sort by time."""
-    return SAMPLE_PREFIX + b"%020d" % elapsed_ms
+    return SAMPLE_PREFIX + b"%0*d" % (_SAMPLE_DIGITS, elapsed_ms)
 
 
 def _thin(log: list[_Published], length: int) -> list[_Published]:

@@ -51,6 +51,9 @@ DEFAULT_PORT: Final = 2181
 DEFAULT_TIMEOUT_S: Final = 10.0
 DEFAULT_PERIOD_S: Final = 10.0
 
+_TOO_MANY_DIGITS: Final = 20
+"""No epoch has so many."""
+
 _OPTIONS: Final = ("period", "timeout", *CLIENT_OPTIONS)
 
 
@@ -148,10 +151,13 @@ def parse_zookeeper(text: str) -> ZooKeeperAddress:
         ConfigError: naming what is wrong.
     """
     # urlsplit would take the commas of the hosts for a part of one name, which is what we want.
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:  # brackets that hold no address of IPv6
+        parts = urlsplit("")
     if not text.startswith(SCHEME) or not parts.netloc:
         raise ConfigError(
-            f"{text!r} is no address of ZooKeeper; expected {SCHEME}host1:{DEFAULT_PORT},"
+            f"{text[:200]!r} is no address of ZooKeeper; expected {SCHEME}host1:{DEFAULT_PORT},"
             f"host2:{DEFAULT_PORT}/{DEFAULT_NAMESPACE}"
         )
     if "@" in parts.netloc or parts.fragment:
@@ -208,7 +214,7 @@ def decode_current(data: bytes, *, where: str) -> Place:
     """
     cause: ConfigError | None = None
     address, _, epoch = data.decode("latin-1").partition("#")
-    if data.isascii() and epoch.isdigit():
+    if data.isascii() and epoch.isdigit() and len(epoch) < _TOO_MANY_DIGITS:
         try:
             return Place(*parse_address(address), Timestamp(int(epoch)))
         except ConfigError as error:

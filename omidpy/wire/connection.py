@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from enum import Enum
-from typing import Generic, TypeAlias, TypeVar, assert_never
+from typing import Final, Generic, TypeAlias, TypeVar, assert_never
 
 from omidpy.errors import LocalProtocolError, RemoteProtocolError
-from omidpy.model import TIMESTAMP_STEP, Timestamp
+from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Timestamp
 from omidpy.wire.frames import MAX_RESPONSE_FRAME_BYTES, FrameReader, decode_response, frame_request
 from omidpy.wire.messages import (
     ALL_FEATURES,
@@ -46,6 +46,9 @@ from omidpy.wire.messages import (
     TimestampRequest,
     TimestampResponse,
 )
+
+MAX_START_TS: Final = MAX_VERSION - TIMESTAMP_STEP
+"""Above it a transaction could not write a cell at each of its checkpoints."""
 
 Ticket = TypeVar("Ticket")
 """What the driver hands in with a request and gets back with its answer."""
@@ -202,11 +205,13 @@ class ClientConnection(Generic[Ticket]):
             case TimestampResponse(start_ts=start_ts):
                 if not self._begins:
                     raise _unexpected(response)
-                if start_ts <= self.last_start_ts or start_ts % TIMESTAMP_STEP:
+                is_next = self.last_start_ts < start_ts <= MAX_START_TS
+                if not is_next or start_ts % TIMESTAMP_STEP:
                     raise RemoteProtocolError(
                         f"the oracle handed out start_ts {start_ts} after {self.last_start_ts}; "
-                        f"each must be a greater multiple of {TIMESTAMP_STEP}: its timestamp "
-                        "storage was lost or replaced, or it is no oracle of this kind"
+                        f"each must be a greater multiple of {TIMESTAMP_STEP}, and of 63 bits with "
+                        "its checkpoints: its timestamp storage was lost or replaced, or it is no "
+                        "oracle of this kind"
                     )
                 self.last_start_ts = start_ts
                 return self._begins.popleft()

@@ -169,7 +169,9 @@ def check_free_name(name: str) -> None:
 
 def check_family_name(family: Any) -> bytes:
     """Return a family's name as bytes; str is taken for convenience, as names are text."""
-    name = family.encode() if isinstance(family, str) else check_bytes("a family", family)
+    # What is no Unicode becomes what is no name.
+    is_text = isinstance(family, str)
+    name = family.encode(errors="surrogatepass") if is_text else check_bytes("a family", family)
     if not _FAMILY_NAME.fullmatch(name) or name.startswith(b".") or b"/" in name:
         raise UsageError(
             f"the family name {family!r} must be printable ASCII without spaces, ':' and '/', and "

@@ -13,14 +13,20 @@ from omidpy.errors import UsageError
 
 EXAMPLES: Final = "500ms, 90s, 15m, 24h or 7d"
 
+MAX_DURATION_S: Final = 100_000 * 86_400.0
+"""A longer one is none: neither dates nor the waits of a system reach so far."""
+
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 
 
 def duration_ms(text: str) -> float | None:
-    """Return the milliseconds in a duration; None if the text is none."""
+    """Return the milliseconds in a duration; None if the text is none, or beyond all measure."""
     match = _DURATION.fullmatch(text.strip())
-    return None if match is None else float(match[1]) * _UNITS_MS[match[2]]
+    if match is None:
+        return None
+    milliseconds = float(match[1]) * _UNITS_MS[match[2]]
+    return milliseconds if milliseconds <= 1000 * MAX_DURATION_S else None
 
 
 def seconds_in(text: str, *, name: str, may_be_zero: bool = False) -> float:
@@ -37,6 +43,7 @@ def seconds_in(text: str, *, name: str, may_be_zero: bool = False) -> float:
     milliseconds = 0.0 if may_be_zero and text.strip() == "0" else duration_ms(text)
     if milliseconds is None:
         raise UsageError(
-            f"{name}={text!r} is no duration; write a number and a unit, as in {EXAMPLES}"
+            f"{name}={text[:80]!r} is no duration; write a number and a unit, as in {EXAMPLES}, "
+            "and no more than 100000d"
         )
     return milliseconds / 1000

@@ -177,6 +177,8 @@ def run(
 
 def imported(name: str) -> Any:
     """Import a module that a command line names."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"{name!r} is no name of a module; write it as an import does: a.b")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -48,6 +48,7 @@ _PORTION: Final = b"p"
 _OWNER_CHARACTERS: Final = 16
 _FOLDER: Final = "published/"
 _JOB: Final = re.compile(r"t([0-9]{1,19})_[0-9a-f]{12}")
+_MOST_DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,8 @@ def parse_portion_row(folder: Folder, row: bytes) -> Name:
         CorruptCell: it is none.
     """
     job_id, _, number = row[len(portions_prefix(folder)) :].partition(_END)
-    if not number.isdigit() or not _JOB.fullmatch(job_id.decode(errors="replace")):
+    is_number = number.isdigit() and len(number) <= _MOST_DIGITS
+    if not is_number or not _JOB.fullmatch(job_id.decode(errors="replace")):
         raise CorruptCell(f"the row {row!r} names no files that were published")
     return Name(job_id.decode(), int(number))
 

@@ -87,6 +87,8 @@ MAX_STEP_BYTES: Final = 1 << 20
 """HBase takes ten times as much; but a listing reads every step."""
 
 _ONE_VERSION: Final = {"VERSIONS": "1"}
+_FORMAT_DIGITS: Final = 9
+
 FIRST_LEAP: Final = 1 << 20
 """By how much the version of a key that does not show is raised first; doubled each time."""
 
@@ -96,7 +98,7 @@ MAX_LEAPS: Final = 20
 
 def format_complaint(raw: bytes) -> str:
     """Say why what the format's row holds is no format; empty if it is one."""
-    if raw.isdigit() and int(raw):
+    if raw.isdigit() and len(raw) <= _FORMAT_DIGITS and int(raw):
         return ""
     return f"the row {FORMAT_ROW!r} holds {raw[:80]!r}, which is no number of a format"
 

@@ -102,9 +102,9 @@ def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -
 
 
 def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | None) -> Copied:
-    final = Path(target).absolute()
-    partial_path = final.with_name(final.name + PARTIAL)
     with _looked_at(target):
+        final = Path(target).absolute()
+        partial_path = final.with_name(final.name + PARTIAL)
         if not final.parent.is_dir():
             raise ConfigError(f"there is no directory {final.parent} for {target}; make it")
         if final.exists():
@@ -219,10 +219,10 @@ def _check_own(partial_path: Path, claim: int | None) -> None:
 
 @contextlib.contextmanager
 def _looked_at(path: str) -> Iterator[None]:
-    """Refuse a path that cannot be looked at: in a folder that is closed, or of a long name."""
+    """Refuse a path that cannot be looked at: in a folder that is closed, or no file's name."""
     try:
         yield
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be looked at: {error}") from error
 
 

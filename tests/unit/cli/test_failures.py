@@ -56,3 +56,46 @@ def test_a_path_that_cannot_be_looked_at_is_told_in_a_line(
         main([word.format(tmp_path / ("x" * 300), good=good) for word in words])
     assert ended.value.code in (1, 2)
     assert "too long" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["table", "adopt", "\udcff"], "cannot be written as utf-8"),
+        (["table", "ignore", "t", "--families", "\udcff"], "cannot be written as utf-8"),
+        (["table", "create", "t", "--families", "\udcff"], "cannot be written as utf-8"),
+        (["export", "status", "--tso", "zk://["], "no address of ZooKeeper"),
+        (["compact", "--tso", "zk://["], "no address of ZooKeeper"),
+        (["compact", "--metrics", "zk://["], "--metrics zk://["),
+        (["compact", "--hbase-root", "http://["], "--hbase-root"),
+        (["compact", "--hbase-root", "\udcff"], "--hbase-root"),
+        (["compact", "--hbase-root", "%00"], "NUL"),
+        (["compact", "--ranges-per-region", "9" * 5000], "from 1 to 1000, or auto"),
+        (["fsck", "--grace", "9" * 400 + "s"], "is no duration"),
+        (["fate", "run", "--module", ""], "is no name of a module"),
+        (["fate", "run", "--module", "../../steps"], "is no name of a module"),
+        (["backup", "/"], "cannot be looked at"),
+        (["export", "replay", "q", "--since", "9" * 5000], "is no moment"),
+        (["export", "replay", "q", "--since", "99999999999d"], "is no moment"),
+        (["export", "ack", "q", "--commit-ts", "-1"], "is no commit_ts"),
+    ],
+)
+def test_a_word_that_means_nothing_is_told_in_a_line(
+    tmp_path: Path,
+    words: list[str],
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bytes that are no UTF-8, brackets without an address, and numbers beyond all measure."""
+    monkeypatch.setenv("OMIDPY_STORE", f"sqlite:///{tmp_path}/good.db")
+    for before in (["init"], ["export", "create", "q"]):
+        with pytest.raises(SystemExit):
+            main(before)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code in (1, 2)
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error

@@ -64,6 +64,10 @@ def test_sasl_goes_to_the_client_with_the_password_of_a_file(tmp_path: Path) -> 
     [
         ("zk:/h/omid", "no address of ZooKeeper; expected zk://host1:2181,host2:2181/omid"),
         ("zk:///omid", "no address of ZooKeeper"),
+        ("zk://[", "no address of ZooKeeper; expected zk://host1:2181"),
+        ("zk://h,[::1/omid", "no address of ZooKeeper"),
+        ("zk://[zz]:1/omid", "no address"),
+        ("zk://h/omid?timeout=" + "9" * 400 + "s", "is no duration"),
         ("zk://h:x/omid", "'h:x' is no address"),
         ("zk://h,,i/omid", "is no address"),
         ("zk://h/a//b", "no namespace"),

@@ -5,13 +5,18 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
+from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from omidpy.base.timing.ages import Sample
+from omidpy.base.words.durations import MAX_DURATION_S
+from omidpy.connect import connect
 from omidpy.errors import (
     ExportError,
     NoSuchQueue,
@@ -559,6 +564,31 @@ def test_what_is_kept_can_be_delivered_again() -> None:
     scene.queue.replay(second)
     assert scene.queue.lag().entries == 1
     assert scene.export() == ["first", "second", "second"]
+
+
+@pytest.mark.parametrize("keep_s", [36_500 * 86_400.0, MAX_DURATION_S])
+def test_what_is_kept_for_longer_than_there_are_dates_can_be_delivered_again(
+    tmp_path: Path, keep_s: float
+) -> None:
+    """As is written for `for ever`: no timestamp is so old, and nothing is purged."""
+    with closing(connect(f"sqlite:///{tmp_path}/s.db")) as tm:
+        queue = ExportQueue.create(tm, QUEUE, buckets=1, keep_s=keep_s)
+        with tm.begin() as tx:
+            queue.add(tx, b"k", "first")
+        got: list[Any] = []
+        for _ in range(2):
+            queue.runner(lambda batch: got.extend(one.value for one in batch)).run_once(wait_s=0)
+            queue.replay(timedelta(hours=1))
+        assert got == ["first", "first"]
+
+
+@pytest.mark.parametrize("name", ["keep_s", "max_lag_s"])
+@pytest.mark.parametrize("seconds", [inf, nan, 1e15, 0.0, -1.0])
+def test_a_queue_is_told_of_no_time_that_cannot_be_kept(name: str, seconds: float) -> None:
+    """JSON has no infinity: `keep_s` came back as None, and nothing was kept at all."""
+    settings: dict[str, Any] = {name: seconds}
+    with pytest.raises(UsageError, match=f"{name}=.* must be positive seconds, 8640000000 at most"):
+        Scene(**settings)
 
 
 def test_a_replay_has_what_went_through_dead_letters_in_the_old_order() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from omidpy.errors import LocalProtocolError, RemoteProtocolError
-from omidpy.model import CellId, TableId, Timestamp
+from omidpy.model import MAX_VERSION, CellId, TableId, Timestamp
 from omidpy.wire.connection import ClientConnection, Phase
 from omidpy.wire.frames import encode_response, frame
 from omidpy.wire.messages import (
@@ -100,6 +100,15 @@ def test_start_timestamps_are_answered_in_the_order_of_asking() -> None:
     answers = list(connection.receive(said(start(50), start(100))))
     assert answers == [("a", start(50)), ("b", start(100))]
     assert connection.in_flight == 0
+
+
+@pytest.mark.parametrize("start_ts", [(MAX_VERSION - 50) // 50 * 50 + 50, MAX_VERSION // 50 * 50])
+def test_a_start_timestamp_without_room_for_its_cells_breaks_the_protocol(start_ts: int) -> None:
+    """Its versions would go beyond 63 bits, which a store refuses as a mistake of the caller's."""
+    connection = ready()
+    connection.expect(TimestampRequest(), "a")
+    with pytest.raises(RemoteProtocolError, match="of 63 bits"):
+        list(connection.receive(said(start(start_ts))))
 
 
 def test_commits_fences_and_invalidations_are_answered_by_what_they_name() -> None:

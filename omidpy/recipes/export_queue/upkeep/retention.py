@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from omidpy.base.timing.ages import issued_before
-from omidpy.errors import ExportError, SnapshotTooOld
+from omidpy.base.words.durations import MAX_DURATION_S
+from omidpy.errors import ExportError, SnapshotTooOld, UsageError
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
 from omidpy.reading.time_travel import read_timestamp
@@ -162,9 +163,11 @@ def _kept_from(tm: TransactionManager, fresh_ts: int, keep_s: float) -> Timestam
     where the oracle records samples, it must have counted as long, too.
     """
     try:
-        by_date = _timestamp(tm, fresh_ts, timedelta(seconds=keep_s))
-    except SnapshotTooOld:
-        return Timestamp(0)  # timestamps are counted, and no sample is as old
+        by_date = _timestamp(tm, fresh_ts, timedelta(seconds=min(keep_s, MAX_DURATION_S)))
+    except (SnapshotTooOld, UsageError):
+        # Timestamps are counted, and no sample is as old; or no timestamp is: it is longer than
+        # from 1970 until now.
+        return Timestamp(0)
     samples = tm.session.watermarks.samples()
     if not samples:
         return by_date  # Omid's oracle records none

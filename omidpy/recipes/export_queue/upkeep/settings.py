@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from omidpy.base.words.arguments import check_count
+from omidpy.base.words.durations import MAX_DURATION_S
 from omidpy.errors import UsageError
 from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
 from omidpy.recipes.export_queue.entries.stored.layout import BY_KEY, BY_TIME, LAYOUTS, MAX_BUCKETS
@@ -28,8 +29,12 @@ def definition_of(
     check_buckets(buckets)
     check_count("max_entries", max_entries)
     for name, seconds in (("keep_s", keep_s), ("max_lag_s", max_lag_s)):
-        if seconds is not None and not seconds > 0:
-            raise UsageError(f"{name}={seconds} must be positive seconds, or None")
+        # What is stored as JSON has no infinity: it would come back as None.
+        if seconds is not None and not 0 < seconds <= MAX_DURATION_S:
+            raise UsageError(
+                f"{name}={seconds!r} must be positive seconds, {MAX_DURATION_S:.0f} at most, or "
+                "None"
+            )
     if layout not in LAYOUTS:
         raise UsageError(f"layout={layout!r} is none of {', '.join(LAYOUTS)}")
     if layout == BY_KEY and keep_s is not None:
