@@ -76,6 +76,10 @@ def change_for(
 def _as_json(result: Any) -> Any:
     """Return a result as it will be read: made of what JSON has."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(result))
+        kept = msgspec.json.decode(msgspec.json.encode(result))
+        given = msgspec.to_builtins(result, str_keys=True)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise UsageError(f"the result {result!r:.200} cannot be kept as JSON: {error}") from error
+    if kept != given:  # JSON has no infinity, and none of what is no number
+        raise UsageError(f"the result {result!r:.200} would come back as {kept!r:.200}")
+    return kept

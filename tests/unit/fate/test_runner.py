@@ -392,6 +392,8 @@ def test_what_cannot_go_on_behind_a_pivot_waits(bench: Bench) -> None:
         (lambda: One, "returned <class"),
         (lambda: Again(Loop(1)), "returned Again"),
         (lambda: Done(object()), "cannot be kept as JSON"),
+        (lambda: Done({"ratio": float("inf")}), r"would come back as \{'ratio': None\}"),
+        (lambda: Done([float("nan")]), r"would come back as \[None\]"),
         (lambda: One(7), "cannot be kept as JSON"),  # type: ignore[arg-type]  # that is the test
         (lambda: Done("x" * (1 << 20)), r"the result has 1048578 bytes"),
         (lambda: Deep(0, "x" * (1 << 20)), r"step test-runner\.Deep has \d+ bytes"),

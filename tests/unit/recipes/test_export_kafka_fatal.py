@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from omidpy.base.timing.clock import ManualClock, SystemClock
 from omidpy.errors import OmidError
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, blame
 from omidpy.recipes.export_queue.exporter import Deposed, Retry
@@ -69,6 +70,26 @@ def test_a_transaction_hears_a_fatal_error(error: Any, heard: type[Exception]) -
     with pytest.raises(heard, match=error.str()):
         held.commit(lambda one: one.flush(1.0), Mark())
     assert producer.aborted == 1
+    held.close()
+
+
+def test_a_transaction_that_a_suspended_machine_left_open_is_no_other_owners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server has ended it meanwhile, and fences who comes back; nobody has the bucket."""
+    clock = ManualClock()
+    monkeypatch.setattr(SystemClock, "monotonic_s", clock.monotonic_s)
+    share: Any = SimpleNamespace(name="q-0", fence=1)
+    held = Transactions(
+        client(Producer(FENCED)), {"message.timeout.ms": 1000}, name="kafka", topic="t", share=share
+    )
+
+    def sleep(one: Any) -> None:
+        clock.advance(3600.0)
+        one.flush(1.0)
+
+    with pytest.raises(Retry, match=r"took longer than transaction\.timeout\.ms="):
+        held.commit(sleep, Mark())
     held.close()
 
 

@@ -18,9 +18,9 @@ are enough for a take-over, and what is missed once is missed whenever somebody 
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import ConfigError, CorruptCell, ExportError
 from omidpy.recipes.export_queue.exporter import Deposed, Refused, Retry
 from omidpy.recipes.export_queue.marks import Mark, decode_mark
@@ -110,7 +110,8 @@ class Transactions:
             Deposed, Retry, ConfigError: as the server says; perhaps they see both.
             Exception: what `produce` has raised.
         """
-        began_s, is_done = time.monotonic(), False
+        # The server counts on while this machine is suspended.
+        began_s, is_done = SystemClock.monotonic_s(), False
         place = self._client.TopicPartition(self._topic, 0, self._count + 1, mark.encode())
         try:
             self._ask(self.producer.begin_transaction)
@@ -121,7 +122,7 @@ class Transactions:
             self._ask(lambda: self.producer.commit_transaction(INIT_S))
             is_done = True
         except Deposed as error:
-            if (time.monotonic() - began_s) * 1000 >= self._timeout_ms:
+            if (SystemClock.monotonic_s() - began_s) * 1000 >= self._timeout_ms:
                 raise Retry(
                     f"{self._name}: a transaction took longer than {TIMEOUT}={self._timeout_ms}, "
                     f"and the server has aborted it: {error}"
