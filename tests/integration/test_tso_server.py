@@ -15,7 +15,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -40,7 +40,15 @@ from omidpy.oracle.base import (
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES, decode_response, encode_request
-from omidpy.wire.messages import CommitRequest, CommitResponse
+from omidpy.wire.messages import (
+    ALL_FEATURES,
+    CommitRequest,
+    CommitResponse,
+    HandshakeRequest,
+    InvalidateRequest,
+    PeerCapabilities,
+    Request,
+)
 from tests.machines.processes import ServerProcess, tso_server
 from tso.cli import RESERVED_DESCRIPTOR_COUNT, allowed_connection_count
 from tso.embedded import EmbeddedOracle
@@ -188,6 +196,47 @@ def test_whoever_breaks_the_protocol_is_closed_with_a_reason(
     fine = TcpOracle(server.address)
     assert fine.begin().start_ts == 50
     fine.close()
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        InvalidateRequest,
+        lambda start_ts: CommitRequest(start_ts, (CellId(1),), (TableId(1),)),
+        lambda start_ts: CommitRequest(start_ts, (CellId(1),), (TableId(1),), is_retry=True),
+    ],
+    ids=["invalidation", "commit", "repetition"],
+)
+def test_no_start_timestamp_of_a_request_ends_the_oracle(
+    url: str, request_of: Callable[[Timestamp], Request]
+) -> None:
+    """Above the first timestamps, below the low watermark, and between two steps: one message did.
+
+    The low watermark is far above 0, since the store had an oracle before.
+    """
+    with tso_server(url) as server:
+        begun = begin(server)
+    odd = [1, 49, begun - 49, begun + 1, 9 * 10**18, 2**62, 2**63 - 1, -1, -50, -(2**63)]
+    with tso_server(url) as server:
+        for start_ts in [begun, *odd]:
+            raw = Raw(server.address)
+            shake = HandshakeRequest(PeerCapabilities(int(ALL_FEATURES), client=7))
+            raw.send(encode_request(shake), encode_request(request_of(Timestamp(start_ts))))
+            assert raw.receive()
+            if start_ts != begun:
+                assert raw.is_closed()
+            raw.socket.close()
+        assert begin(server) > begun
+        assert "invariant" not in server.log
+
+
+def begin(server: ServerProcess) -> int:
+    """Return a start timestamp."""
+    oracle = TcpOracle(server.address)
+    try:
+        return oracle.begin().start_ts
+    finally:
+        oracle.close()
 
 
 def test_a_frame_longer_than_the_limit_is_refused_unread(raw: Raw, server: ServerProcess) -> None:

@@ -35,7 +35,7 @@ from omidpy.base.commit_facts import INVALID
 from omidpy.base.reach import reached
 from omidpy.base.telemetry.metrics import NO_METRICS, Metrics
 from omidpy.base.timing.ages import Sample
-from omidpy.model import CellId, TableId, Timestamp
+from omidpy.model import TIMESTAMP_STEP, CellId, TableId, Timestamp
 from omidpy.wire.messages import (
     CommitRequest,
     CommitResponse,
@@ -565,7 +565,8 @@ class Machine(Generic[Ticket]):
 
     def _invalidate(self, ticket: Ticket, start_ts: int, effects: list[Effect[Ticket]]) -> None:
         promises = self._promises
-        is_old = 0 < start_ts <= self._engine.low_watermark  # and will never be decided
+        # What is old will never be decided; between two steps nothing ever began.
+        is_old = 0 < start_ts <= self._engine.low_watermark and not start_ts % TIMESTAMP_STEP
         if not is_old and not self._engine.owner(start_ts):
             effects.append(Close(ticket, f"start_ts {start_ts} was never issued"))
             return

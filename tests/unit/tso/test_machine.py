@@ -415,6 +415,16 @@ def test_an_invalidation_at_the_prune_horizon_tells_nothing() -> None:
     assert after.invalidate(start_ts) == expected
 
 
+@pytest.mark.parametrize("start_ts", [1, 49, 51, 99, 149])
+def test_an_invalidation_of_what_no_oracle_issues_ends_the_connection(start_ts: int) -> None:
+    """Below the watermark as well: no entry can be looked up of a number between two steps."""
+    before = Driver()
+    before.begin(), before.begin()
+    after = Driver(disk=before.disk)
+    assert start_ts <= after.machine.low_watermark
+    assert after.invalidate(start_ts) == f"start_ts {start_ts} was never issued"
+
+
 def test_an_invalidation_where_memory_is_not_whole_plants_nothing() -> None:
     """The decision may be one of those forgotten, and its entry completed and gone."""
     driver = Driver(small(decision_memory=2))
