@@ -57,15 +57,13 @@ class Place:
                 f"{self.store} is one file on {self.host}, and this task runs on {here}; run Spark "
                 "on that machine alone, as master 'local[*]' does, or keep the store on HBase"
             )
-        HandedStore(self.store, self.token).accept()
-        made = connect_as(client, self.store, self.tso, conflict_level=self.conflict_level)
-        if self.store_id and made.store.store_id != self.store_id:
-            found = made.store.store_id
+        sent = HandedStore(self.store, self.token, self.store_id)
+        made = connect_as(client, sent.accept(), self.tso, conflict_level=self.conflict_level)
+        try:
+            sent.check(made.store)
+        except BaseException:
             made.close()
-            raise ConfigError(
-                f"{self.store} is the store {found} on {here}, and {self.store_id} where the job "
-                "was planned; give an address that is the same store everywhere"
-            )
+            raise
         return made
 
     def seen(self, store: Store) -> Place:
