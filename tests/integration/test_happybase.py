@@ -377,7 +377,7 @@ def test_options_of_families_reach_hbase(world: World) -> None:
 
 def test_a_codec_that_hbase_lacks_is_its_error(world: World) -> None:
     """Which ones it has is known to it alone."""
-    with pytest.raises(errors.StorageError, match=r"(?i)lzo"):
+    with pytest.raises(errors.UsageError, match=r"(?i)lzo"):
         world.admin.create_table("lacks", {"cf": {"compression": "LZO"}})
     assert "lacks" not in world.admin.tables()
 

@@ -107,9 +107,8 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     ),
     BEGINS: (
         "omidpy/admin/table_steps.py Make.do set_table_attributes",
-        "omidpy/facts/commit_table.py create_system_tables create_table",
         "omidpy/facts/writers.py make_writer_key replace",
-        "omidpy/facts/control.py ControlTable.create create_table",
+        "omidpy/facts/control.py create_absent create_table",
         "omidpy/fate/table/store.py TableFateStore.claim_key delete",
     ),
     SNAPSHOTS: (

@@ -26,7 +26,7 @@ READS: Final = frozenset(
         *("url", "store_id", "capabilities", "schema", "tables", "regions", "get", "scan"),
         *("find_cell", "close", "lock"),
         *("scan_pairs", "scan_values", "scan_portions", "get_portion", "row_parts", "table_states"),
-        *("region_servers", "scan_changes", "sift"),
+        *("region_servers", "scan_changes", "sift", "hidden_tables"),
     }
 )
 """What the store's protocols have that changes no cell and no table."""
