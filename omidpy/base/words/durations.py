@@ -47,3 +47,16 @@ def seconds_in(text: str, *, name: str, may_be_zero: bool = False) -> float:
             "and no more than 100000d"
         )
     return milliseconds / 1000
+
+
+def check_seconds(**given: float) -> None:
+    """Refuse what nobody can wait for, by the name of its argument: a clock would raise it, later.
+
+    Raises:
+        UsageError: it is not positive, no number, or beyond `MAX_DURATION_S`.
+    """
+    for name, seconds in given.items():
+        if not 0 < seconds <= MAX_DURATION_S:
+            raise UsageError(
+                f"{name}={seconds!r} must be positive seconds, {MAX_DURATION_S:.0f} at most"
+            )

@@ -30,6 +30,7 @@ from typing import Any, Final
 from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.within import within
+from omidpy.base.words.durations import check_seconds
 from omidpy.errors import FateError, OmidError, StorageUnavailable, UsageError
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import RUNNABLE, FateId, Operation
@@ -73,8 +74,7 @@ class Executor:
         on_end: Callable[[Operation], None] = lambda _: None,
     ) -> None:
         """Start nothing yet; see `Fate`, which is what makes one."""
-        if not lease_s > 0 or not poll_s > 0:
-            raise UsageError(f"lease_s={lease_s!r} and poll_s={poll_s!r} must be above 0 seconds")
+        check_seconds(lease_s=lease_s, poll_s=poll_s)
         self._store = store
         self._clock = clock or SystemClock()
         self._lease_s = lease_s

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from omidpy.base.reach import reached
 from omidpy.base.within import within
 from omidpy.base.words.arguments import check_count
+from omidpy.base.words.durations import check_seconds
 from omidpy.errors import (
     ExportError,
     NoSuchQueue,
@@ -469,8 +470,7 @@ class ExportQueue:
             check_count(name, count)
         if poison not in POLICIES:
             raise UsageError(f"poison={poison!r} is none of {', '.join(POLICIES)}")
-        if not (max_poll_s > 0 and lease_s > 0):
-            raise UsageError("max_poll_s and lease_s must be positive seconds")
+        check_seconds(max_poll_s=max_poll_s, lease_s=lease_s)
         from omidpy.recipes.export_queue.upkeep.caring import Care  # noqa: PLC0415 - operations
 
         making.check_store(self._tm)

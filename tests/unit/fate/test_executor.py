@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -590,10 +591,10 @@ def test_a_forked_child_ends_nothing_of_its_parent(fates: TableFateStore, world:
 
 
 def test_times_that_make_no_sense_are_refused(fates: TableFateStore) -> None:
-    """A lease of nothing would be over at once."""
-    for wrong in ({"lease_s": 0}, {"poll_s": -1}):
-        with pytest.raises(UsageError, match="must be above 0 seconds"):
-            Fate(None, fates, **wrong)  # type: ignore[arg-type]  # that is the test
+    """A lease of nothing would be over at once, and who waits for ever ends with an error."""
+    for wrong in ({"lease_s": 0}, {"poll_s": -1}, {"poll_s": inf}, {"lease_s": nan}):
+        with pytest.raises(UsageError, match="must be positive seconds"):
+            Fate(None, fates, **wrong)
 
 
 def test_an_operation_in_the_store_is_a_value(fates: TableFateStore) -> None:

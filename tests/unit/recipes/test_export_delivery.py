@@ -161,7 +161,15 @@ def test_a_function_is_an_exporter(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"poison": "ignore"}, {"workers": 0}, {"buffer_bytes": 0}, {"max_poll_s": 0}, {"lease_s": -1}],
+    [
+        {"poison": "ignore"},
+        {"workers": 0},
+        {"buffer_bytes": 0},
+        {"max_poll_s": 0},
+        {"lease_s": -1},
+        {"max_poll_s": inf},
+        {"lease_s": nan},
+    ],
 )
 def test_settings_of_an_exporter_are_checked(scene: Scene, settings: dict[str, Any]) -> None:
     """Before anything is written."""
