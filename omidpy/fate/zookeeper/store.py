@@ -13,7 +13,8 @@ and its steps with it; so the version of that znode is the guard (F1), and one m
 
 A key's znode goes in the transaction that removes its operation, and moves to another operation in
 one that writes the znode of the old one too.  So an executor that has seen an old owner finds
-another version there, however often the key was made anew.
+another version there, however often the key was made anew; and one that has seen a key, and its
+operation gone, looks at the key again.
 
 An operation that ends moves in that transaction.
 
@@ -267,6 +268,10 @@ class ZooKeeperFateStore(FateStore):
                 owner = None if found is None else self.read(_owner_id(found))
                 if owner is not None and (owner.id == operation.id or is_live(owner)):
                     return owner
+                if owner is None and found is not None and self._session.read(path) != found:
+                    # It went with the key.  Another may have made that anew since, and the version
+                    # would be as it was seen: only a key that outlives what it names is anybody's.
+                    continue
                 # The record and its key in one: its key names each operation that is live (F5).
                 changes = self._insertion(operation)
                 if found is None:

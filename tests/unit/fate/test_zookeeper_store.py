@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import CorruptCell
 from omidpy.fate.locks import Locks
-from omidpy.fate.operation import Status, Unreadable
+from omidpy.fate.operation import Operation, Status, Unreadable
 from omidpy.fate.store import FateStore
 from omidpy.fate.zookeeper import store as zookeeper_store
 from omidpy.fate.zookeeper.session import Delete, Write
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
 from omidpy.life.base import Judge, Member
+from omidpy.oracle.zookeeper import Znode
 from omidpy.testing.fate.basics import an_operation, leaf
 from omidpy.testing.fate.contract import FateStoreContract
 from omidpy.testing.fate.submissions import keyed
@@ -179,3 +180,27 @@ def test_a_path_that_was_removed_is_made_again() -> None:
         if fates.swap_lock_queue("t", fates.read_lock_queue("t"), b"[]"):
             break
     assert fates.read_lock_queue("t") == b"[]"
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_went_and_came_back_while_it_was_looked_at_is_not_taken() -> None:
+    """Its znode was made anew, with the version that the old one had; two ran under one key."""
+    fates = opened()
+    others = ZooKeeperFateStore(session_of(fates).address.hosts, "/omid/fate")
+    old = others.submit(keyed())
+    session, key = session_of(fates), fates._key_path(old.key or "")
+    made: list[Operation] = []
+
+    def read_each(paths: Sequence[str]) -> list[Znode | None]:
+        found = FakeSession.read_each(session, paths)
+        if list(paths) == [key] and not made:
+            assert others.delete(others.existing(old.id))
+        if any(old.id in path for path in paths) and "/done/" in paths[0] and not made:
+            made.append(others.submit(keyed()))
+        return found
+
+    session.read_each = read_each  # type: ignore[method-assign]  # who looks stands still behind it
+    assert fates.submit(keyed()).id == made[0].id
+    assert [one.id for one in fates.live_in_order()] == [made[0].id]
