@@ -337,16 +337,19 @@ def _say_rolling_back(store: ObjectStore, plan: Plan, etag: str) -> None:
         return
     bucket, key = plan.folder.bucket, plan.folder.plan_key(plan.job_id)
     data = plans.encode(replace(plan, state="rolling back"))
-    try:
-        store.put(bucket, key, data, job_id=plan.job_id, is_new=not etag, expected_etag=etag)
-    except (Occupied, Gone):
-        now, _ = load(store, plan.address, bucket, key)
-        if now.state == "rolling back":
+    while True:
+        try:
+            store.put(bucket, key, data, job_id=plan.job_id, is_new=not etag, expected_etag=etag)
             return
-        if not etag or now.run != plan.run:
-            raise
-        # Its driver listed anew what it replaces, before it found that it will not.
-        store.put(bucket, key, data, job_id=plan.job_id)
+        except (Occupied, Gone):
+            now, tag = load(store, plan.address, bucket, key)
+            if now.state == "rolling back":
+                return
+            if not etag or now.run != plan.run:
+                raise
+            # Its driver listed anew what it replaces, before it found that it will not.  Over that
+            # plan alone: by the time another may have ended the job, and it be run again (C1).
+            etag = tag
 
 
 def is_final(error: CommitterError) -> bool:

@@ -187,6 +187,38 @@ def test_uploads_alone_are_aborted_with_a_job(store: ObjectStore) -> None:
     assert made.store.counts() == {"GetObject": 1}
 
 
+@pytest.mark.parametrize("is_again", [False, True])
+def test_a_job_that_is_run_again_keeps_its_plan_whoever_takes_the_first_run_back(
+    store: ObjectStore, theirs: ObjectStore, *, is_again: bool
+) -> None:
+    """He found the plan changed, stood still, and wrote his word over whatever was there by then.
+
+    The second run then completed files without a plan that names them (C1); and where there was no
+    second run, the plan of a job that had ended was there again.
+    """
+    etag = write(store, PLAN)
+    theirs.put("lake", KEY, plans.encode(replace(PLAN, head="tag")), job_id=JOB)
+    looks: list[str] = []
+
+    def end(name: str) -> None:
+        looks.append(name)
+        if name != "PutObject" or looks.count("GetObject") < 1:
+            return
+        store.before_request = None
+        ending.take_back(theirs, *ending.load(theirs, PLAN.address, "lake", KEY))
+        if is_again:
+            write(theirs, PLAN, run="two")
+
+    store.before_request = end
+    with pytest.raises(CommitterError):
+        ending._say_rolling_back(store, PLAN, etag)
+    assert store.before_request is None
+    if is_again:
+        assert ending.load(theirs, PLAN.address, "lake", KEY)[0] == replace(PLAN, run="two")
+    else:
+        assert keys(theirs) == []
+
+
 def test_a_manifest_of_nobody_keeps_no_job_from_being_taken_back(
     store: ObjectStore, theirs: ObjectStore
 ) -> None:
