@@ -31,6 +31,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.committers.heads import deciding, looking
 from omidpy.committers.heads.plan import Plan
@@ -39,6 +40,7 @@ from omidpy.committers.objects.client import StoreOptions, endpoint_of
 from omidpy.committers.objects.store import ObjectStore, shared
 from omidpy.committers.places import owner, parse_folder
 from omidpy.committers.publishing import ending, lateness
+from omidpy.committers.publishing.completing import remove_as_found
 from omidpy.committers.publishing.ending import Effort
 from omidpy.committers.values import Manifest
 from omidpy.errors import CommitterError, FateError, OperationFailed, UsageError
@@ -123,13 +125,8 @@ class Begin(Step):
         if found is None and not self._is_late():
             return self.again()
         if found is None:
-            try:
-                # Who is first at this key has decided.
-                word = replace(nothing, state="rolling back", created_ms=self.submitted_ms)
-                ending.begin(store, word)
-            except CommitterError as error:
-                if not error.plan:
-                    raise
+            if self._comes_behind_the_end(store, nothing):
+                return Done(_result(COMMITTED, self.job_id))
             found = _plan(store, nothing)
             if found is None:
                 # The plan was there first, and has ended since: that it did, the next look finds.
@@ -138,6 +135,24 @@ class Begin(Step):
             witness = found.files[0].key if found.files else ""
             return Publish(self.destination, self.job_id, self.options, found.run, witness)
         return Abandon(self.destination, self.job_id, self.options)
+
+    def _comes_behind_the_end(self, store: ObjectStore, nothing: Plan) -> bool:
+        """Write the word that there will be no plan, and say whether one was carried out before."""
+        word = replace(nothing, state="rolling back", created_ms=self.submitted_ms)
+        try:
+            # Who is first at this key has decided.
+            etag = ending.begin(store, word)
+        except CommitterError as error:
+            if not error.plan:
+                raise
+            return False
+        # Unless we stood still behind our looks: then it was free again, because an operator has
+        # resumed the plan that was there (P5).
+        if ended(store, nothing, "") != COMMITTED:
+            return False
+        reached("committers.word_behind_the_end", "P5")
+        remove_as_found(store, nothing.folder.bucket, nothing.folder.plan_key(self.job_id), etag)
+        return True
 
     def _is_late(self) -> bool:
         return self._waited_ms() >= PLAN_WAIT_MS

@@ -391,6 +391,23 @@ def test_a_plan_that_somebody_finishes_meanwhile_was_not_given_up(
     assert found.result["outcome"] == operation.COMMITTED
 
 
+def test_a_plan_that_came_and_went_before_the_word_was_carried_out(
+    store: ObjectStore, theirs: ObjectStore
+) -> None:
+    """Its key was free again, the word was written, and the job that is committed was abandoned."""
+
+    def hurry(name: str) -> None:
+        if name == "PutObject" and not keys(theirs):
+            write(theirs, PLAN)
+            ending.resume(theirs, PLAN)
+
+    store.before_request = hurry
+    found = begun(store)
+    assert isinstance(found, Done)
+    assert found.result["outcome"] == operation.COMMITTED
+    assert keys(store) == ["out/_SUCCESS", "out/a", "out/b"]
+
+
 def test_a_plan_that_is_rolled_back_by_hand_is_withdrawn(store: ObjectStore) -> None:
     """Nobody completes what others see aborted."""
     write(store, PLAN, state="rolling back")
