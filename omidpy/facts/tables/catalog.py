@@ -319,9 +319,12 @@ class Catalog:
         self, name: str, now_s: float, *, after_ts: Timestamp, is_written: bool = False
     ) -> TableLayout:
         check_table_name(name)
+        # Before the table: these rows go behind its removal, so that of one which is there all are
+        # seen that stood there; and who closes it from here on fences this transaction off (I8).
+        closings = _closings(self._store, CLOSED_PREFIX) if is_written else []
         schema = self._settled(name)
         layout = self._layout_of(schema)
-        if is_written and is_closed(self._store, schema):
+        if any(row.startswith(closed_prefix(schema)) for row in closings):
             raise ConfigError(
                 f"table {name!r} is being dropped; if that was interrupted, drop it again, or keep "
                 f"it: `omidpy table adopt {name} --reopen --apply` opens it"
@@ -408,7 +411,11 @@ def is_closed(store: Store, schema: TableSchema) -> bool:
 
     Cost: 1 scan of the control table.
     """
-    return any(True for _ in ControlTable(store).scan(closed_prefix(schema)))
+    return bool(_closings(store, closed_prefix(schema)))
+
+
+def _closings(store: Store, prefix: bytes) -> list[bytes]:
+    return [row for row, _ in ControlTable(store).scan(prefix)]
 
 
 def check_ours(schema: TableSchema) -> frozenset[bytes]:

@@ -13,9 +13,10 @@ for itself:
     closed/<incarnation>/<mark>     closed/=<table>/<mark> for a table without one
 
 A client that may write looks for such rows whenever it reads what a table is, which it does behind
-each fence (`Catalog.layout_for`).  So whoever wrote the table before began before the fence, and
-aborts; and whoever begins behind the fence finds it closed.  When the next one is made, and at
-which conflict level, does not matter then.
+each fence (`Catalog.layout_for`), and right before that, since they go behind the removal.  So
+whoever wrote the table before began before the fence, and aborts; and whoever begins behind the
+fence finds it closed.  When the next one is made, and at which conflict level, does not matter
+then.
 
 Who gives up takes away its own row alone, and removes nothing any more; so an incarnation stays
 closed for all of the others.  A row that was left by an interrupted removal stays: the next one

@@ -17,7 +17,8 @@ import pytest
 from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import admin
 from omidpy.admin.tables import check_unchanged
-from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation
+from omidpy.base.cells import table_id
+from omidpy.base.tables import CONTROL_TABLE, INCARNATION_ATTRIBUTE, incarnation
 from omidpy.errors import (
     ConfigError,
     Fenced,
@@ -30,13 +31,14 @@ from omidpy.errors import (
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
 from omidpy.facts.tables.catalog import CLOSED_PREFIX
+from omidpy.facts.tables.removal import close, remove_closed
 from omidpy.fate import Fate, Locks, TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.model import TableId, Timestamp
 from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite.store import SqliteStore
-from omidpy.testing.faults import FaultyStore, Plan, Point
+from omidpy.testing.faults import FaultyStore, Plan, Point, on
 from tests.machines.clients import TABLE, Client
 from tests.machines.like_thrift2 import LikeThrift2
 
@@ -161,6 +163,36 @@ def test_the_next_table_is_not_written_by_the_level_of_the_old_one(store: Store)
 
     stalled = manager(client, once("create_table.before", meanwhile), level="row")
     make(stalled)
+    tx = begun[0]
+    tx.table(TABLE).put(b"r", {b"cf:q": b"1"})
+    with by_row.begin() as other:
+        other.table(TABLE).put(b"r", {b"cf:other": b"2"})
+    with pytest.raises(WriteConflict):
+        tx.commit()
+
+
+def test_the_next_table_is_not_written_by_what_was_read_of_the_old_one(store: Store) -> None:
+    """Who writes stood still behind his look at it; what had closed it was gone when he went on."""
+    client = Client(store, table=None)
+    by_row = manager(client, level="row")
+    begun = []
+
+    def meanwhile() -> None:
+        make(client.tm)
+        schema = store.schema(TABLE)
+        close(store, schema, "mark")
+        fence_ts = client.oracle.fence(table_id(TABLE))
+
+        def remove() -> None:
+            remove_closed(store, schema, at_ts=fence_ts)
+
+        slow = manager(client, on("scan.before", remove, nth=1, table=CONTROL_TABLE))
+        tx = slow.begin()
+        with contextlib.suppress(NoSuchTable):
+            tx.table(TABLE)
+        begun.append(tx)
+
+    make(manager(client, once("create_table.before", meanwhile), level="row"))
     tx = begun[0]
     tx.table(TABLE).put(b"r", {b"cf:q": b"1"})
     with by_row.begin() as other:
