@@ -50,6 +50,9 @@ DONE_PREFIX: Final = b"done_"
 GUARD: Final = Column(ADMIN, b"v")
 STATUS: Final = Column(ADMIN, b"status")
 
+FIRST_VERSION: Final = 1
+"""Of an operation as it is inserted; each change of it has the next one."""
+
 
 class _Kept(NamedTuple):
     """A field of the record that has a cell of its own."""
@@ -113,10 +116,9 @@ def says_finished(cells: Sequence[Cell]) -> bool:
     return any(cell.value in ends for cell in cells if (cell.family, cell.qualifier) == STATUS)
 
 
-def says_new(cells: Sequence[Cell]) -> bool:
-    """Say whether a row is of an operation that was not submitted yet, as far as it can be read."""
-    new = msgspec.json.encode(Status.NEW)
-    return any(cell.value == new for cell in cells if (cell.family, cell.qualifier) == STATUS)
+def says_fresh(cells: Sequence[Cell]) -> bool:
+    """Say whether a row is as an operation is inserted, and nobody has changed it since."""
+    return guard_of(cells) == b"%d" % FIRST_VERSION
 
 
 def guard_value(operation: Operation) -> bytes:

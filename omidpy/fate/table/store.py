@@ -38,6 +38,7 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
+from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import (
     ConfigError,
@@ -48,12 +49,13 @@ from omidpy.errors import (
     TableExists,
 )
 from omidpy.facts.control import MENDED_BY
-from omidpy.fate.operation import FateId, Operation, Status, Unreadable, is_id
+from omidpy.fate.operation import FateId, Operation, Unreadable, is_id
 from omidpy.fate.store import FORMAT, FateStore, brief, is_live
 from omidpy.fate.table.joined import JoinedChanges
 from omidpy.fate.table.rows import (
     DONE_PREFIX,
     FAMILIES,
+    FIRST_VERSION,
     FIXED_VERSION,
     GUARD,
     OPERATION_PREFIX,
@@ -69,7 +71,7 @@ from omidpy.fate.table.rows import (
     removal,
     row_of,
     says_finished,
-    says_new,
+    says_fresh,
 )
 from omidpy.life.base import Judge
 from omidpy.life.members import MemberRows, TableJudge, TableMember
@@ -162,16 +164,30 @@ class TableFateStore(FateStore):
         return self._change(row_of(operation.id), GUARD, None, insertion(operation))
 
     def swap(self, old: Operation, new: Operation) -> bool:
-        """Write what differs; see `FateStore`.  Cost: 1 checked change; at the end 1 get more."""
+        """Write what differs; see `FateStore`.
+
+        Cost: 1 checked change; at the beginning, and at the end, 1 get more.
+        """
         if new.is_finished and not old.is_finished and not new.stack:
-            return self._finish(old, new)
+            return not self._is_echo(old) and self._finish(old, new)
         row = row_of(old.id)
         if old.is_finished:
             found = self._find(old.id)
             if not found:
                 return False
             row = found[0].row
-        return self._change(row, GUARD, guard_value(old), difference(old, new, row))
+        is_done = self._change(row, GUARD, guard_value(old), difference(old, new, row))
+        # Behind the change: of who stood still before it what he has seen may have ended, and its
+        # echo be what he has changed (F1).
+        return not self._is_echo(old) and is_done
+
+    def _is_echo(self, old: Operation) -> bool:
+        """Say whether what is as it was inserted has ended before, and remove it then."""
+        if old.version != FIRST_VERSION or old.is_finished or not self._has_moved(old.id):
+            return False
+        reached("fate.echo_changed", "F1")
+        self._remove_left(old.id)
+        return True
 
     def remove(self, operation: Operation) -> bool:
         """Remove the record and its key's mark; see `FateStore`."""
@@ -216,13 +232,17 @@ class TableFateStore(FateStore):
     def scan_live(self, *, but: Collection[FateId] = ()) -> Iterator[Operation | Unreadable]:
         """Yield what is not finished; see `FateStore`.
 
-        Cost: 1 RPC a page, and 1 get for each that was not submitted yet.
+        Cost: 1 RPC a page, and 1 get for those together that nobody has begun yet.
         """
+        fresh: list[Operation] = []
         for one in self._scan(OPERATION_PREFIX, but):
-            # The echo of a finished one (`_remove_left`) would keep its locks for ever.
-            is_new = isinstance(one, Operation) and one.status is Status.NEW
-            if not (is_new and self._has_moved(one.id)):
+            if isinstance(one, Operation) and one.version == FIRST_VERSION:
+                fresh.append(one)
+            else:
                 yield one
+        # The echo of a finished one (`_remove_left`) would be run again, and keep its locks.
+        moved = self._get([done_row_of(one.id) for one in fresh]) if fresh else []
+        yield from (one for one, cells in zip(fresh, moved, strict=True) if not cells)
 
     def scan_finished(self) -> Iterator[Operation | Unreadable]:
         """Yield what is finished; see `FateStore`.  Cost: 1 RPC a page."""
@@ -264,8 +284,8 @@ class TableFateStore(FateStore):
     def _remove_left(self, operation_id: FateId) -> bool:
         """Remove the first row of an operation that is finished, and written in the other one.
 
-        It may say that it is new: a write of its submitter that was held up for so long finds the
-        row gone, and makes it again.
+        It may be as it was inserted: a write of its submitter that was held up for so long, or that
+        he repeats since the first one had no answer, finds the row gone, and makes it again.
         """
         (cells,) = self._get([row_of(operation_id)])
         if not cells:
@@ -279,10 +299,10 @@ class TableFateStore(FateStore):
     def _find(self, operation_id: FateId) -> Row:
         """Return the row of an operation; empty if there is none."""
         (cells,) = self._get([row_of(operation_id)])
-        if cells and not (says_finished(cells) or says_new(cells)):
+        if cells and not (says_finished(cells) or says_fresh(cells)):
             return cells
-        # Behind the look at the first row: it is written there before it goes here.  One that says
-        # that it is new may be the echo of a finished one (`_remove_left`).
+        # Behind the look at the first row: it is written there before it goes here.  One that is as
+        # it was inserted may be the echo of a finished one (`_remove_left`).
         (moved,) = self._get([done_row_of(operation_id)])
         return moved or cells
 

@@ -471,8 +471,12 @@ class ZooKeeperFateStore(FateStore):
         }
 
     def _insertion(self, operation: Operation) -> list[Change]:
-        node = self._node(operation.id)
+        node, done = self._node(operation.id), self._done(operation.id)
         return [
+            # Both or none: it is not there.  What has ended is not inserted again by who had no
+            # answer, or by a request that comes late (F2).
+            Create(done, b""),
+            Delete(done),
             Create(node, encode(operation)),
             Create(f"{node}/debug", msgspec.json.encode(Debug(operation.name))),
             *(

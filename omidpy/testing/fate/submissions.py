@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from omidpy.base.timing.clock import ManualClock
-from omidpy.errors import StorageUnavailable
+from omidpy.errors import ReservationLost, StorageUnavailable
 from omidpy.fate.operation import Operation, Status
 from omidpy.fate.store import FateStore
 from omidpy.testing.chapters.basics import in_threads
@@ -114,6 +115,48 @@ class Submissions(Chapter):
             with losing_answers(fates, name):
                 assert fates.submit(keyed()).status is Status.SUBMITTED
         assert len(list(fates.scan())) == 1
+
+    def test_what_has_ended_before_its_submission_is_repeated_is_not_run_again(
+        self, fates: FateStore
+    ) -> None:
+        """The answer was lost, and an executor was quicker than the next try."""
+        insert = fates.insert
+        ended: list[Operation] = []
+
+        def inserting(operation: Operation) -> bool:
+            if ended:
+                return insert(operation)
+            assert insert(operation)
+            made = fates.seed(operation.id)
+            end = replace(made, status=Status.SUCCESSFUL, stack=(), finished_ms=1)
+            ended.append(fates.write(made, end))
+            raise StorageUnavailable("the answer was lost")
+
+        fates.__dict__["insert"] = inserting
+        try:
+            made = fates.submit(an_operation())
+        finally:
+            del fates.__dict__["insert"]
+        assert made.id == ended[0].id
+        assert fates.runnable() == []
+        assert list(fates.scan()) == ended
+
+    def test_who_looked_before_it_had_ended_does_not_take_what_is_submitted_again(
+        self, fates: FateStore, clock: ManualClock
+    ) -> None:
+        """He stood still, and finds the very record that he has seen."""
+        worker = fates.new_worker(lease_s=10.0, clock=clock)
+        seen = fates.submit(an_operation())
+        end = replace(seen, status=Status.SUCCESSFUL, stack=(), finished_ms=1)
+        ended = fates.write(seen, end)
+        fates.insert(seen)
+        assert fates.try_reserve(seen, worker) is None
+        cancelled = replace(seen, status=Status.FAILED, stack=(), finished_ms=2)
+        fates.insert(seen)
+        with pytest.raises(ReservationLost):
+            fates.write(seen, cancelled)
+        assert fates.read(seen.id) == ended
+        assert fates.runnable() == []
 
     def test_a_submission_that_fails_leaves_nothing_that_runs(self, fates: FateStore) -> None:
         """Its client does not know of it; with the key it is found and seeded."""
