@@ -175,7 +175,11 @@ class OutcomeFinder:
         if isinstance(answer, CommitGranted):
             return Committed(answer.commit_ts)
         if answer is InvalidationVerdict.INVALIDATED:
-            return Aborted()
+            # Its own, which is final; or one that it has found, which is as one that we find.
+            shadow, is_present = self._witness_state(witness)
+            if shadow is not None:
+                return Committed(shadow)
+            return self._of_invalidation(start_ts, is_present=is_present)
         # Too old, or decided and forgotten: this oracle will not decide it from here on.  An entry
         # goes only after all shadow cells are there, so an own cell without one was not committed
         # until now; but on HBase an entry that a dead oracle wrote may still be under way.

@@ -388,6 +388,23 @@ def test_an_invalidation_tells_nothing_where_cell_and_entry_may_be_gone(
     assert client.tm.outcome(error) == Aborted()
 
 
+def test_what_an_oracle_finds_forbidden_is_no_abort_where_all_may_be_gone(client: Client) -> None:
+    """Who stood still has planted it between our look and the oracle's."""
+    tx, error = unknown(client, decided=False)
+    land_entry(client, tx.start_ts)
+    assert client.read() == {b"cf:q": b"v"}
+    client.commit_table.complete([tx.start_ts])
+    ControlTable(client.store).raise_number(COLLECTION_HORIZON, tx.start_ts)
+    collected(client, tx.start_ts)
+
+    def plant(start_ts: Timestamp) -> InvalidationVerdict:
+        assert client.commit_table.invalidate(start_ts)
+        return InvalidationVerdict.INVALIDATED
+
+    client.oracle.invalidation = plant
+    assert client.tm.outcome(error) == Forgotten()
+
+
 def test_a_forgotten_decision_without_any_cell_stays_open(client: Client) -> None:
     """The cell may have been collected, committed or not."""
     tx, error = unknown(client, decided=False)
