@@ -153,11 +153,9 @@ class OutcomeFinder:
 
     def _of_invalidation(self, start_ts: Timestamp, *, is_present: bool) -> Outcome:
         """Return what one says that no shadow cell belies: with its cell, that may be gone (I9)."""
-        # Both horizons are published before anything goes by them, and are read behind the look.
-        watermarks = Watermarks(ControlTable(self._store))
-        if is_present or start_ts > max(
-            watermarks.prune_horizon(), watermarks.collection_horizon()
-        ):
+        # Read behind the look at the cell, which may be gone since it was collected, or delivered.
+        horizon = Watermarks(ControlTable(self._store)).gone_horizon()
+        if is_present or start_ts > horizon:
             return Aborted()
         return Forgotten()
 

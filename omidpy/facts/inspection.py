@@ -15,9 +15,10 @@ from typing import Final
 from omidpy.base.cells import data_qualifier, decode_long, is_family_marker, is_shadow_qualifier
 from omidpy.base.cells import is_tombstone as holds_tombstone
 from omidpy.base.commit_facts import INVALID, CommitEntry
-from omidpy.errors import CorruptCell, UsageError
+from omidpy.errors import CorruptCell, NoSuchTable, UsageError
 from omidpy.facts.commit_table import CommitTable, read_low_watermark
-from omidpy.facts.control import transactional_tables
+from omidpy.facts.control import ControlTable, transactional_tables
+from omidpy.facts.watermarks import Watermarks
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.storage.base import Row, Store
 
@@ -31,7 +32,8 @@ class State(StrEnum):
     COMMITTED = "committed"
     """A commit entry or a shadow cell says so."""
     INVALIDATED = "invalidated"
-    """An invalidation stands and no shadow cell contradicts it: it will never commit."""
+    """An invalidation stands and no shadow cell contradicts it, nor may one that is gone by now: it
+    will never commit."""
     DEAD = "dead"
     """It began at or below the low watermark and there is no sign of a commit: it never can."""
     UNDECIDED = "undecided"
@@ -39,7 +41,8 @@ class State(StrEnum):
     UNREADABLE = "unreadable"
     """Its commit entry is malformed, and no shadow cell says more."""
     FORGOTTEN = "forgotten"
-    """Nothing is left of it: complete and collected, rolled back, or never begun."""
+    """Nothing is left of it, or but an invalidation that may have come too late: complete and
+    collected, rolled back, or never begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
         UsageError: `start_ts` is no timestamp.
         NoSuchTable: one of `tables` does not exist.
 
-    Cost: 1 commit table get, and a scan of each table.
+    Cost: 1 commit table get, and a scan of each table; 1 get more for an invalidation alone.
     """
     if not 0 < start_ts < MAX_VERSION:
         raise UsageError(f"{start_ts} is no start_ts; give the one of a transaction")
@@ -119,11 +122,12 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
                 counts["orphans"] += orphans
                 found += cells[: MAX_CELLS - len(found)]
                 commit_ts = commit_ts or _transaction_commit(cells)
+    is_empty = counts["cells"] == 0
     state, commit_ts = _judged(
-        entry,
+        None if entry is INVALID and is_empty and _may_be_too_late(store, start) else entry,
         commit_ts,
         may_commit=start > low_watermark,
-        is_empty=counts["cells"] == 0,
+        is_empty=is_empty,
         is_readable=not has_bad_entry,
     )
     return Inspection(
@@ -138,6 +142,17 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
         tuple(found),
         tuple(malformed),
     )
+
+
+def _may_be_too_late(store: Store, start_ts: Timestamp) -> bool:
+    """Say whether an invalidation of which no cell was found proves nothing.
+
+    Who planted it may have stood still while a commit came, was seen, and went (I9).
+    """
+    try:
+        return start_ts <= Watermarks(ControlTable(store)).gone_horizon()
+    except NoSuchTable:  # no client of ours has set up the store, and none has compacted it
+        return False
 
 
 def _paired(table: str, row: Row) -> tuple[list[FoundCell], int, list[str]]:

@@ -295,6 +295,15 @@ class Watermarks:
         """Return the published horizon: a snapshot below it must not be read.  Cost: 1 get."""
         return self._control.read_number(COLLECTION_HORIZON) or Timestamp(0)
 
+    def gone_horizon(self) -> Timestamp:
+        """Return at or below what both the entry and the cells of a commit may be gone.
+
+        To be read behind a look at either: each horizon is published before anything goes by it.
+
+        Cost: 1 get.
+        """
+        return max(self._numbers(PRUNE_HORIZON, COLLECTION_HORIZON))
+
     def read_horizons(self) -> tuple[Timestamp, Timestamp]:
         """Return the collection horizon and our oracle's low watermark, as of one read.
 

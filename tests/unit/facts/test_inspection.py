@@ -14,6 +14,7 @@ from omidpy.errors import UsageError
 from omidpy.facts.commit_table import COMMIT, COMMIT_TABLE, LOW_WATERMARK_FACT, CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.inspection import State, inspect
+from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON
 from omidpy.model import Timestamp
 from omidpy.storage.base import Put, RowMutation
 from tests.machines.clients import TABLE, Client
@@ -94,6 +95,22 @@ def test_an_invalidation_is_told_unless_a_shadow_cell_contradicts_it() -> None:
     done.commit()
     CommitTable(client.store).invalidate(done.start_ts)
     assert inspect(client.store, done.start_ts).state is State.COMMITTED
+
+
+@pytest.mark.parametrize("horizon", [PRUNE_HORIZON, COLLECTION_HORIZON])
+def test_an_invalidation_of_which_no_cell_is_left_tells_nothing_below_a_horizon(
+    horizon: bytes,
+) -> None:
+    """Who planted it may have stood still while a commit came, was completed, and collected."""
+    client = Client()
+    tx = written(client, b"a")
+    CommitTable(client.store).invalidate(tx.start_ts)
+    ControlTable(client.store).raise_number(horizon, tx.start_ts)
+    assert inspect(client.store, tx.start_ts).state is State.INVALIDATED
+    tx.rollback()
+    assert inspect(client.store, tx.start_ts).state is State.FORGOTTEN
+    ControlTable(client.store).write(horizon, encode_long(tx.start_ts - 1))
+    assert inspect(client.store, tx.start_ts).state is State.INVALIDATED
 
 
 def test_what_left_nothing_behind_is_forgotten() -> None:
