@@ -73,7 +73,7 @@ class ZooKeeperLease:
         self._may_be_newer = False
         """Whether a write of ours got no answer, so that one more version may be ours."""
         self._renewed_s = 0.0
-        self._seen: int | None = None
+        self._seen: Znode | None = None
         self._seen_s = 0.0
 
     @property
@@ -234,8 +234,8 @@ class ZooKeeperLease:
         if not node.data:
             return None
         now_s = self._clock.monotonic_s()
-        if node.version != self._seen:
-            self._seen, self._seen_s = node.version, now_s
+        if node != self._seen:  # one that was made anew begins its versions anew
+            self._seen, self._seen_s = node, now_s
         if now_s - self._seen_s > self._period_s:
             return None
         return self._described(node)

@@ -116,6 +116,18 @@ def test_an_oracle_of_omid_that_stands_still_for_a_period_is_replaced(world: Wor
     assert world.node.data == HERE.encode()
 
 
+def test_a_znode_that_was_made_anew_is_watched_from_its_first_look(world: World) -> None:
+    """Its versions begin anew, so that one that we saw comes again, of another that lives."""
+    world.ensemble.write(LEASE, b"java:24758")
+    seen, lease = world.node, world.lease()
+    assert lease.try_acquire() is not None
+    del world.ensemble.nodes[LEASE]
+    world.ensemble.write(LEASE, b"other:24758")
+    assert world.node.version == seen.version
+    world.clock.advance(11)
+    assert "other:24758" in (lease.try_acquire() or "")
+
+
 def test_the_two_periods_do_not_add_up(world: World) -> None:
     """A predecessor of ours that died left both behind, and both are watched from the start."""
     world.held()
