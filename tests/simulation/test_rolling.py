@@ -66,9 +66,9 @@ COMPANY: Final = ROLLING._replace(
     keeper_pauses_s=(1.0,),
 )
 """Everybody who can be of either release, and is soon started again as the other."""
-IN_COMPANY: Final = (2, 3, 15, 16)
+IN_COMPANY: Final = (2, 3, 15, 63)
 """Seeds in which each release ends what the other has begun."""
-IN_COMPANY_BY_DAY: Final = (3, 16)
+IN_COMPANY_BY_DAY: Final = (3, 15)
 """Those in which of each kind of work some that one of the two has begun is ended by the other."""
 BESIDE: Final = (
     *("exporter", "keeper", "operator", "committer"),
