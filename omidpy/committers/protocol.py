@@ -251,6 +251,10 @@ class Committer(ABC):
     def abort_job(self, messages: Iterable[TaskMessage]) -> None:
         """End the job and remove everything of it, of whatever attempts there are messages."""
 
+    @abstractmethod
+    def abort_late(self) -> None:
+        """Remove what tasks have left that went on for a while after their job was aborted."""
+
     def cleanup_job(self) -> None:  # noqa: B027 - most have nothing left
         """Remove what a committed or aborted job has left.  Doing so twice is harmless."""
 

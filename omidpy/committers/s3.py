@@ -332,7 +332,7 @@ class S3Committer(Committer):
         return True
 
     def abort_late(self) -> None:
-        """Remove what tasks have left that went on for a while after their job was aborted."""
+        """Look for uploads once more."""
         self.sweep_uploads()
 
     def sweep_uploads(self) -> None:

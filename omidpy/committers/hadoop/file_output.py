@@ -309,6 +309,10 @@ class FileOutputCommitter(Committer):
                         self.tree.delete_file(one.key)
         self.cleanup_job()
 
+    def abort_late(self) -> None:
+        """Remove folders that tasks have made since."""
+        self.cleanup_job()
+
     def cleanup_job(self) -> None:
         """Remove the job's folders below `_temporary`, and that if nothing is left in it."""
         try:

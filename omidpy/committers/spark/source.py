@@ -296,7 +296,7 @@ def _write(
             # As Spark does: a reader of an empty frame finds its columns.
             writer.write(recast(arrow_schema(settings.schema).empty_table(), stored_as))
         writer.close()
-        message = made.commit_task(attempt)
+        message = _alone_or_not(made.commit_task(attempt))
     except BaseException:
         made.abort_task(attempt)
         raise
@@ -304,21 +304,19 @@ def _write(
     return _Message(message, job_id, said.is_dynamic, said.marks_success)
 
 
+def _alone_or_not(message: TaskMessage) -> TaskMessage:
+    """Return a message that says whether attempts may have been lost before this one.
+
+    A stage that is run again, as of a host that is lost with its shuffle files, has its attempts
+    numbered from 0 once more, and nothing says that there were others.  They wrote the same rows,
+    so that where this one has uploaded nothing, no lost one has.
+    """
+    has_uploads = any(one.upload_id for one in message.files)
+    return replace(message, is_lone=message.is_lone and not has_uploads)
+
+
 def _unwrapped(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
     return [one.message for one in messages if isinstance(one, _Message)]
-
-
-def _heard(messages: Sequence[TaskMessage]) -> list[TaskMessage]:
-    """Return messages that say whether attempts may have run of which the driver has not heard.
-
-    Spark numbers attempts in the order in which it begins them, and those of a stage that is run
-    again from 0 once more: as of a host that is lost with its shuffle files.  So where numbers
-    between those of the messages are missing, attempts of before, or of another job, had them.
-    """
-    numbers = [one.task.attempt for one in messages]
-    if not numbers or max(numbers) - min(numbers) < len(numbers):
-        return list(messages)
-    return [replace(one, is_lone=False) for one in messages]
 
 
 def _abort_late(made: Committer, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -326,7 +324,7 @@ def _abort_late(made: Committer, messages: Sequence[WriterCommitMessage | None])
 
     Spark aborts a job as soon as one task has failed for good, while others run.
     """
-    if all(one is not None for one in messages) or not isinstance(made, S3Committer):
+    if all(one is not None for one in messages):
         return
     _wait.wait(TASKS_END_S)
     made.abort_late()
@@ -351,7 +349,7 @@ class _BatchWriter(DataSourceArrowWriter):
         if any(isinstance(one, _Message) and not one.marks_success for one in messages):
             assert isinstance(self._committer, S3Committer | FileOutputCommitter), "there are two"
             self._committer.marks_success = False
-        self._committer.commit_job(_heard(_unwrapped(messages)))
+        self._committer.commit_job(_unwrapped(messages))
         self._committer.cleanup_job()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

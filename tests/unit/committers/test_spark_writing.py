@@ -31,7 +31,9 @@ from pyspark.sql.types import (
 from omidpy.base.telemetry.stages import DESCRIPTION
 from omidpy.committers.protocol import Attempt
 from omidpy.committers.s3 import S3Committer
+from omidpy.committers.spark import source as sources
 from omidpy.committers.spark.session import GROUP_BYTES
+from omidpy.committers.spark.settling import TASKS_END_S
 from omidpy.committers.spark.source import NAME, _BatchWriter, _Message, _settings
 from omidpy.committers.spark.writing import teach
 from omidpy.committers.values import TaskId, TaskMessage
@@ -345,13 +347,17 @@ def test_whether_an_attempt_is_alone_is_what_spark_says(
     assert [(one.id, one.is_lone) for one in seen] == [(TaskId(0, 8), False), (TaskId(0, 7), True)]
 
 
-@pytest.mark.parametrize(("numbers", "listings"), [((7, 8), 0), ((7, 9), 1), ((5, 8), 1)])
+@pytest.mark.parametrize(("inline", "listings"), [("0", 1), ("1MiB", 0)])
 def test_uploads_of_a_stage_that_is_run_again_are_swept(
-    moto_bucket: str, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, int], listings: int
+    moto_bucket: str, monkeypatch: pytest.MonkeyPatch, inline: str, listings: int
 ) -> None:
-    """Spark numbers its attempts from 0 once more, and says nothing of those of a lost host."""
+    """Spark numbers its attempts from 0 once more, and says nothing of those of a lost host.
+
+    Where it runs all tasks again nothing tells the attempts from the first ones; but a lost attempt
+    has uploaded something only where these have.
+    """
     del moto_bucket
-    ids = iter(enumerate(numbers))
+    ids = iter(enumerate((7, 8)))
 
     def context() -> Any:
         task, number = next(ids)
@@ -363,19 +369,43 @@ def test_uploads_of_a_stage_that_is_run_again_are_swept(
         )
 
     monkeypatch.setattr(TaskContext, "get", context)
-    settings = _settings({"path": OUT.url, "inline_bytes": "0"}, SCHEMA, overwrite=False)
+    settings = _settings({"path": OUT.url, "inline_bytes": inline}, SCHEMA, overwrite=False)
     made = settings.committer()
     assert isinstance(made, S3Committer)
     made.setup_job()
-    if listings:
-        lost = made.setup_task(TaskId(1, 6))
-        with lost.open("part.parquet") as file:
+    for task in (0, 1):
+        lost = made.setup_task(TaskId(task, 3 + task))
+        with lost.open(f"part-{task}.parquet") as file:
             file.write(b"rows")
     writer = _BatchWriter(settings, made)
     some = pa.record_batch({"id": [1, 2], "year": [3, 4]})
-    writer.commit([writer.write(iter([some])) for _ in numbers])
+    writer.commit([writer.write(iter([some])) for _ in (0, 1)])
     assert list(made.store.uploads(OUT)) == []
     assert made.store.requests["ListMultipartUploads"] == listings + 1
+
+
+def test_what_a_task_makes_behind_the_abort_of_a_job_of_files_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Python had not begun when Spark aborted the job, and Spark hears nothing of its end."""
+    settings = _settings(
+        {"path": str(tmp_path / "out"), "committer": "file"}, SCHEMA, overwrite=False
+    )
+    made = settings.committer()
+    made.setup_job()
+    waited = []
+
+    def late(seconds: float) -> None:
+        waited.append(seconds)
+        attempt = made.setup_task(TaskId(1, 4))
+        with attempt.open("part.parquet") as file:
+            file.write(b"rows")
+        made.commit_task(attempt)
+
+    monkeypatch.setattr(sources, "_wait", SimpleNamespace(wait=late))
+    _BatchWriter(settings, made).abort([None, None])
+    assert waited == [TASKS_END_S]
+    assert [*tmp_path.rglob("*")] == [tmp_path / "out"]
 
 
 def test_an_empty_frame_with_timestamps_keeps_its_columns(
