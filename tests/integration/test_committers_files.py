@@ -196,6 +196,20 @@ def test_a_late_attempt_takes_the_place_of_nothing(out: Path) -> None:
 
 
 @VERSIONS
+def test_an_attempt_that_goes_on_behind_its_job_makes_no_folder(out: Path, version: int) -> None:
+    """A second attempt at a task, as of a speculation, comes to its next folder."""
+    job = begin(out, version).__enter__()
+    write(job, "p=1/q=1/f", number=0)
+    late = of(job).setup_task(TaskId(0, 1))
+    job.commit()
+    with pytest.raises(CommitterError, match="op_mkdirs failed at file://"):
+        late.open("p=1/q=2/f")
+    of(job).abort_task(late)
+    assert names(out) == ["p=1/q=1/f"]
+    assert hidden(out) == ["_SUCCESS"]
+
+
+@VERSIONS
 def test_files_that_went_astray_fail_the_job(out: Path, version: int) -> None:
     """Nothing of it is visible, although its other task was in order (F2)."""
     job = begin(out, version).__enter__()

@@ -56,6 +56,13 @@ class FileTree:
         with self._operation("op_mkdirs", path):
             self.filesystem.create_dir(self._at(path), recursive=True)
 
+    def make_inner(self, folder: str, inner: str) -> None:
+        """Make the folders of a path in a folder that is there; none if that is gone."""
+        for part in inner.split("/"):
+            folder = f"{folder}/{part}"
+            with self._operation("op_mkdirs", folder):
+                self.filesystem.create_dir(self._at(folder), recursive=False)
+
     def create(self, path: str) -> Any:
         """Begin a file in a folder that is there; return what takes its bytes."""
         with self._operation("op_create", path):
