@@ -7,7 +7,7 @@ import io
 import itertools
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -342,6 +342,23 @@ def test_a_task_whose_process_ends_is_there_once(
     assert bucket.uploads() == [theirs]
 
 
+def test_what_a_stage_has_uploaded_that_is_run_again_goes(
+    spark: SparkSession, bucket: Bucket, tmp_path: Path
+) -> None:
+    """All of it is: its files of a shuffle are lost with an attempt, and attempts count from 0."""
+    from tests.machines.s3.troubled_source import NAME as TROUBLED
+    from tests.machines.s3.troubled_source import TroubledSource
+
+    spark.dataSource.register(TroubledSource)
+    shuffled = spark.range(100, numPartitions=2).repartition(1)
+    writer = shuffled.write.format(TROUBLED).mode("append").option("inlineBytes", "0")
+    troubled = writer.option("trouble", "loses").option("marks", str(tmp_path))
+    troubled.save(f"s3://{bucket.name}/out")
+    assert {one.name for one in tmp_path.iterdir()} == {"lost", "0-0"}, "the stage was run again"
+    assert sorted(row["id"] for row in rows(bucket, "out")) == [*range(100)]
+    assert bucket.uploads() == []
+
+
 # By day the middle of a task, and of a commit; by night each request of either.
 @pytest.mark.parametrize(
     ("who", "committer", "numbers", "is_answered"),
@@ -436,6 +453,33 @@ def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) 
         writer.save(folder)
     assert bucket.keys() == []
     assert bucket.uploads() == []
+
+
+def test_a_frame_that_fails_leaves_no_folder(spark: SparkSession, tmp_path: Path) -> None:
+    """A task that Spark has not ended yet goes on behind the abort, and makes what it lacks."""
+    out, begun = tmp_path / "out", tmp_path / "begun"
+
+    def wait_until(has_come: Callable[[], bool]) -> None:
+        until = time.monotonic() + 60
+        while not has_come():
+            assert time.monotonic() < until, "it never comes"
+            time.sleep(0.01)
+
+    def fail_or_wait(number: int, rows: Iterable[Row]) -> Iterator[Row]:
+        if number == 0:
+            wait_until(begun.exists)
+            raise ValueError("what the frame itself says")
+        wait_until((out / "_temporary").exists)
+        begun.touch()
+        wait_until(lambda: not (out / "_temporary").exists())
+        yield from rows
+
+    failing = spark.range(100, numPartitions=2).selectExpr("id", "id as p").rdd
+    frame = failing.mapPartitionsWithIndex(fail_or_wait).toDF("id long, p long")
+    writer = frame.write.format(NAME).mode("append").option("committer", "file")
+    with pytest.raises(Exception, match="what the frame itself says"):
+        writer.partitionBy("p").save(f"file://{out}")
+    assert [*out.rglob("*")] == []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
     df.write.format("omidpy-troubled").option("trouble", "dies").option("marks", folder)...
 
     dies     the first attempt at partition 0 ends its process: Spark hears nothing of what it wrote
+    loses    the same of the very first one, with all files of shuffles: the stage is run again
     waits    the first attempt at partition 0 waits until a second one has written everything, too
     task     the first attempt at partition 0 ends its process at its request number `at`, from 0
     driver   the process that commits ends at its request number `at`
@@ -99,6 +100,12 @@ class _TroubledWriter(DataSourceArrowWriter):
         written: WriterCommitMessage = self._inner.write(iterator)
         (self._marks / f"{partition}-{attempt}").touch()
         if self._trouble == "dies" and (partition, attempt) == (0, 0):
+            os._exit(9)
+        if self._trouble == "loses" and not (self._marks / "lost").exists():
+            (self._marks / "lost").touch()
+            for folder in os.environ["SPARK_LOCAL_DIRS"].split(","):
+                for file in Path(folder).glob("**/shuffle_*"):
+                    file.unlink()
             os._exit(9)
         if self._trouble == "waits" and (partition, attempt) == (0, 0):
             deadline_s = time.monotonic() + _PATIENCE_S
