@@ -33,6 +33,7 @@ from omidpy.errors import (
     CommitOutcomeUnknown,
     OmidError,
     TransactionAborted,
+    TransactionClosed,
     UsageError,
 )
 from omidpy.manager import TransactionManager
@@ -471,32 +472,40 @@ def abort(job: Job, parts: Sequence[bytes], *, tasks: int = 0) -> None:
 
     Failures are logged: what stays is seen by no reader, and the compactor removes it.  What tasks
     have committed by themselves stays, and they, so many, commit no more.
+
+    Raises:
+        TransactionClosed: it has committed, which Spark shows below its own error.
     """
     if job.done_ts is not None or (job.rows_per_transaction is not None and not job.has_end):
         return
+    outcome: Outcome = Aborted()
     try:
         with _opened(job) as tm:
             if job.has_end:
                 several.end(tm, job.name, tasks)
             else:
-                _abort(tm, job, parts)
+                outcome = _abort(tm, job, parts)
     except OmidError as error:
         log.warning(
             "cells of a failed write to table %s stay, or late ones may come: %s", job.table, error
         )
+    if isinstance(outcome, Committed):
+        raise TransactionClosed(
+            f"the write to table {job.table!r} has committed, whatever failed behind that: all of "
+            "it is visible; do not run it again"
+        )
 
 
-def _abort(tm: TransactionManager, job: Job, parts: Sequence[bytes]) -> None:
+def _abort(tm: TransactionManager, job: Job, parts: Sequence[bytes]) -> Outcome:
     token = decode_token(job.token, store_id=tm.store.store_id)
     start_ts = Timestamp(token.start_ts)
     # The commit may have been asked for, by a process that died since (J1).
     outcome = tm.session.outcomes.settle(start_ts, _witness(tm, start_ts, parts))
     if isinstance(outcome, Aborted):
         Transaction.reopened(tm.session, job.token).rollback()
-    elif isinstance(outcome, Committed):
-        log.warning("the write to table %s has committed, whatever Spark says of it", job.table)
-    else:
+    elif not isinstance(outcome, Committed):
         log.warning("whether the write to table %s committed is not known", job.table)
+    return outcome
 
 
 def _witness(

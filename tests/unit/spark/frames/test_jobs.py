@@ -235,12 +235,16 @@ def test_a_commit_that_never_arrived_is_forbidden(world: JobWorld) -> None:
 
 
 def test_nothing_is_removed_of_what_has_committed(world: JobWorld) -> None:
-    """J1: Spark aborts a job whose commit seemed to fail, as one does whose process died."""
+    """J1: Spark aborts a job whose commit seemed to fail, as one does whose process died.
+
+    Spark calls it failed; it is said that it has not, or it would be run again.
+    """
     job = world.begin()
     parts = [jobs.run(job, [batch(row=[b"a"], n=[1])], 0)]
     jobs.commit(job, parts)
-    jobs.abort(job, parts)
-    jobs.abort(job, [])
+    for some in (parts, []):
+        with pytest.raises(TransactionClosed, match="has committed, whatever failed behind that"):
+            jobs.abort(job, some)
     assert set(world.seen()) == {b"a"}
 
 
@@ -260,7 +264,8 @@ def test_nothing_is_removed_of_what_was_decided(
         monkeypatch.setattr(tm.session, "on_step", die)
         with pytest.raises(KeyboardInterrupt, match="decided"):
             tx.commit()
-    jobs.abort(job, parts)
+    with pytest.raises(TransactionClosed, match="has committed"):
+        jobs.abort(job, parts)
     assert set(world.seen()) == {b"a"}
 
 
