@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
@@ -536,3 +537,32 @@ def test_a_range_of_rows_is_replaced(spark: SparkSession, world: World) -> None:
         ("057", 114, "x"),
     ]
     assert len(world.model()) == 92
+
+
+def test_a_write_whose_process_dies_behind_the_commit_says_that_it_is_there(
+    spark: SparkSession, served: tuple[TransactionManager, str]
+) -> None:
+    """Spark calls it failed, and who ran it again would write it twice."""
+    from omidpy.spark.frames.source import OmidSource
+    from omidpy.spark.frames.writes.writing import TableWriter
+
+    class Dying(TableWriter):
+        def commit(self, messages: list[Any]) -> None:
+            super().commit(messages)
+            os._exit(9)
+
+    class DyingSource(OmidSource):
+        @classmethod
+        def name(cls) -> str:
+            return "omidpy-dying"
+
+        def writer(self, schema: Any, overwrite: bool) -> TableWriter:  # noqa: FBT001 - Spark calls it so
+            return Dying(super().writer(schema, overwrite).job)
+
+    spark.dataSource.register(DyingSource)
+    world = World(*served, "dying")
+    frame = spark.range(20, numPartitions=2).selectExpr("cast(id as string) as id", "id as balance")
+    options = world.options(columns="balance=cf:balance")
+    with pytest.raises(Exception, match="has committed, whatever failed behind that"):
+        frame.write.format("omidpy-dying").options(**options).mode("append").save()
+    assert len(world.seen()) == 20
