@@ -251,8 +251,7 @@ class Committer(ABC):
     def abort_job(self, messages: Iterable[TaskMessage]) -> None:
         """End the job and remove everything of it, of whatever attempts there are messages."""
 
-    @abstractmethod
-    def abort_late(self) -> None:
+    def abort_late(self) -> None:  # noqa: B027 - as below
         """Remove what tasks have left that went on for a while after their job was aborted."""
 
     def cleanup_job(self) -> None:  # noqa: B027 - most have nothing left

@@ -31,7 +31,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.committers.heads import deciding, looking
 from omidpy.committers.heads.plan import Plan
@@ -150,7 +149,6 @@ class Begin(Step):
         # resumed the plan that was there (P5).
         if ended(store, nothing, "") != COMMITTED:
             return False
-        reached("committers.word_behind_the_end", "P5")
         remove_as_found(store, nothing.folder.bucket, nothing.folder.plan_key(self.job_id), etag)
         return True
 

@@ -38,7 +38,6 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import (
     ConfigError,
@@ -185,7 +184,6 @@ class TableFateStore(FateStore):
         """Say whether what is as it was inserted has ended before, and remove it then."""
         if old.version != FIRST_VERSION or old.is_finished or not self._has_moved(old.id):
             return False
-        reached("fate.echo_changed", "F1")
         self._remove_left(old.id)
         return True
 
