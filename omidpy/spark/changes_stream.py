@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -135,13 +136,7 @@ class ChangesOptions:
         """Open the store; in a task, as the driver has sent it."""
         if sent is None:
             return connect(self.store, tso=self.tso)
-        made = connect(sent.accept(), tso=self.tso)
-        try:
-            sent.check(made.store)
-        except BaseException:
-            made.close()
-            raise
-        return made
+        return sent.opened(partial(connect, tso=self.tso))
 
     def feed(
         self,

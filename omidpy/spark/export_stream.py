@@ -19,6 +19,7 @@ While a query runs its driver has all buckets of the queue, and no other worker 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -69,13 +70,7 @@ class ExportOptions:
         """Open the store; in a task, as the driver has sent it."""
         if sent is None:
             return connect(self.store, tso=self.tso)
-        made = connect(sent.accept(), tso=self.tso)
-        try:
-            sent.check(made.store)
-        except BaseException:
-            made.close()
-            raise
-        return made
+        return sent.opened(partial(connect, tso=self.tso))
 
 
 class Buckets(InputPartition):

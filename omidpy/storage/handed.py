@@ -10,14 +10,31 @@ What it carries may be secret, and is not shown.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from omidpy.errors import ConfigError
 from omidpy.storage.base import Store
 
 if TYPE_CHECKING:
     from omidpy.storage.hbase.native.security.tokens import Token
+
+
+class Opens(Protocol):
+    """Whatever uses a store that it has opened."""
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+O = TypeVar("O", bound=Opens)
 
 
 @runtime_checkable
@@ -66,6 +83,20 @@ class HandedStore:
                 f"{self.store_id} where the job was planned; give an address that is the same "
                 "store everywhere"
             )
+
+    def opened(self, connect: Callable[[str], O]) -> O:
+        """Return what `connect` makes of the address, once it was looked which store that is.
+
+        Raises:
+            ConfigError: as `check`.
+        """
+        made = connect(self.accept())
+        try:
+            self.check(made.store)
+        except BaseException:
+            made.close()
+            raise
+        return made
 
     def accept(self) -> str:
         """Let this process use it; return the address, to be opened."""

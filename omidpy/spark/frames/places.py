@@ -58,13 +58,9 @@ class Place:
                 "on that machine alone, as master 'local[*]' does, or keep the store on HBase"
             )
         sent = HandedStore(self.store, self.token, self.store_id)
-        made = connect_as(client, sent.accept(), self.tso, conflict_level=self.conflict_level)
-        try:
-            sent.check(made.store)
-        except BaseException:
-            made.close()
-            raise
-        return made
+        return sent.opened(
+            lambda url: connect_as(client, url, self.tso, conflict_level=self.conflict_level)
+        )
 
     def seen(self, store: Store) -> Place:
         """Return it as processes elsewhere are to reach it, once it was opened."""
