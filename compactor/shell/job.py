@@ -343,13 +343,7 @@ def opened_on_worker(sent: HandedStore) -> Store:
     Raises:
         StorageError, ConfigError: it cannot be, or is another one.
     """
-    store = open_store(sent.accept(), must_exist=True)
-    try:
-        sent.check(store)
-    except BaseException:
-        store.close()
-        raise
-    return store
+    return sent.opened(partial(open_store, must_exist=True), lambda store: store)
 
 
 class SlicesOnSpark:

@@ -159,28 +159,33 @@ def _in_utc(kind: Any) -> Any:
     return pa.timestamp(kind.unit, "UTC") if is_other else kind
 
 
-def recast(table: Any, changed: Callable[[Any], Any]) -> Any:
-    """Return a table, or a batch, some of whose types are others, also within what is nested.
+def with_leaves(kind: Any, changed: Callable[[Any], Any]) -> Any:
+    """Return a type some of whose leaves are others: of what is nested, in the order it is stored.
 
     Args:
-        table: It.
+        kind: It.
         changed: Returns what a type that has none within it is to be.
     """
     pa = _pyarrow()
 
     def of(field: Any) -> Any:
-        return field.with_type(kind_of(field.type))
+        return field.with_type(with_leaves(field.type, changed))
 
-    def kind_of(kind: Any) -> Any:
-        if pa.types.is_struct(kind):
-            return pa.struct([of(one) for one in kind])
-        if pa.types.is_list(kind):
-            return pa.list_(of(kind.value_field))
-        if pa.types.is_map(kind):
-            return pa.map_(of(kind.key_field), of(kind.item_field), kind.keys_sorted)
-        return changed(kind)
+    if pa.types.is_struct(kind):
+        return pa.struct([of(one) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(of(kind.value_field))
+    if pa.types.is_map(kind):
+        key = of(kind.key_field)
+        return pa.map_(key, of(kind.item_field), kind.keys_sorted)
+    return changed(kind)
 
-    schema = pa.schema([of(one) for one in table.schema], table.schema.metadata)
+
+def recast(table: Any, changed: Callable[[Any], Any]) -> Any:
+    """Return a table, or a batch, some of whose types are others; see `with_leaves`."""
+    pa = _pyarrow()
+    fields = [one.with_type(with_leaves(one.type, changed)) for one in table.schema]
+    schema = pa.schema(fields, table.schema.metadata)
     return table if schema.equals(table.schema) else table.cast(schema)
 
 

@@ -8,6 +8,7 @@ that fails, or that Spark runs twice, delivers again: exporters refuse what is o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from omidpy.base.telemetry.stages import described
@@ -85,8 +86,7 @@ def _deliver(
     batch_bytes: int,
 ) -> int:
     exporter = as_exporter(make_exporter())
-    with connect(sent.accept(), tso=tso) as tm:
-        sent.check(tm.store)
+    with sent.opened(partial(connect, tso=tso)) as tm:
         exporter.open()
         try:
             return sum(_of_bucket(tm, one, exporter, codec, batch_bytes) for one in portions)

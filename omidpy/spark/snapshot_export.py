@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from omidpy.base.telemetry.stages import described
@@ -46,8 +47,7 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
 
             context = TaskContext.get()
             assert context is not None, "Spark calls this in a task"
-            with connect(sent.accept(), tso=tso) as tm:
-                sent.check(tm.store)
+            with sent.opened(partial(connect, tso=tso)) as tm:
                 for one in portions:
                     # Which no other attempt has, also where the stage is run again.
                     yield write_portion(tm, work, one, attempt=context.taskAttemptId())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from omidpy.errors import ConfigError
@@ -21,20 +22,15 @@ if TYPE_CHECKING:
     from omidpy.storage.hbase.native.security.tokens import Token
 
 
-class Opens(Protocol):
-    """Whatever uses a store that it has opened."""
-
-    @property
-    def store(self) -> Store:
-        """The store."""
-        ...
+class Closes(Protocol):
+    """Whatever has opened a store."""
 
     def close(self) -> None:
         """Let go of it."""
         ...
 
 
-O = TypeVar("O", bound=Opens)
+C = TypeVar("C", bound=Closes)
 
 
 @runtime_checkable
@@ -84,15 +80,21 @@ class HandedStore:
                 "store everywhere"
             )
 
-    def opened(self, connect: Callable[[str], O]) -> O:
-        """Return what `connect` makes of the address, once it was looked which store that is.
+    def opened(
+        self, open_one: Callable[[str], C], store_of: Callable[[C], Store] = attrgetter("store")
+    ) -> C:
+        """Return what opens the address, once it was looked which store that is.
+
+        Args:
+            open_one: Opens an address.
+            store_of: Returns the store that was opened; by default that of a manager.
 
         Raises:
             ConfigError: as `check`.
         """
-        made = connect(self.accept())
+        made = open_one(self.accept())
         try:
-            self.check(made.store)
+            self.check(store_of(made))
         except BaseException:
             made.close()
             raise

@@ -49,14 +49,21 @@ def seconds_in(text: str, *, name: str, may_be_zero: bool = False) -> float:
     return milliseconds / 1000
 
 
-def check_seconds(**given: float) -> None:
+def check_seconds(*, or_none: bool = False, **given: float | None) -> None:
     """Refuse what nobody can wait for, by the name of its argument: a clock would raise it, later.
+
+    Args:
+        or_none: None says that there is no such time.
+        given: The times, by name.
 
     Raises:
         UsageError: it is not positive, no number, or beyond `MAX_DURATION_S`.
     """
     for name, seconds in given.items():
-        if not 0 < seconds <= MAX_DURATION_S:
+        if seconds is None and or_none:
+            continue
+        if seconds is None or not 0 < seconds <= MAX_DURATION_S:
             raise UsageError(
                 f"{name}={seconds!r} must be positive seconds, {MAX_DURATION_S:.0f} at most"
+                f"{', or None' if or_none else ''}"
             )

@@ -9,12 +9,13 @@ INT96 is a moment, as Spark reads it.  Arrow takes it for a time without a zone,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from omidpy.committers.tables import with_leaves
 from omidpy.tx.frames.encoding import checked_cast
 
 Named = Callable[[str, Iterable[str]], "str | None"]
@@ -36,7 +37,11 @@ def schema_of(file: pq.ParquetFile) -> pa.Schema:
     if _INT96 not in stored:
         return schema
     left = iter(stored)
-    fields = [field.with_type(_with_moments(field.type, left)) for field in schema]
+
+    def as_stored(kind: pa.DataType) -> pa.DataType:
+        return _MOMENT if next(left) == _INT96 else kind
+
+    fields = [field.with_type(with_leaves(field.type, as_stored)) for field in schema]
     return pa.schema(fields, schema.metadata)
 
 
@@ -85,20 +90,3 @@ def fitted(column: Any, wanted: pa.DataType, named: Named) -> Any:
         items = fitted(column.items, wanted.item_type, named)
         return pa.MapArray.from_arrays(column.offsets, keys, items, wanted, mask=column.is_null())
     return checked_cast(pa, column, wanted, may_round=False)
-
-
-def _with_moments(kind: pa.DataType, stored: Iterator[str]) -> pa.DataType:
-    """Return a type of Arrow, by how its leaves are stored, in their order."""
-    types = pa.types
-
-    def of(field: pa.Field) -> pa.Field:
-        return field.with_type(_with_moments(field.type, stored))
-
-    if types.is_struct(kind):
-        return pa.struct([of(one) for one in kind])
-    if types.is_list(kind):
-        return pa.list_(of(kind.value_field))
-    if types.is_map(kind):
-        key = of(kind.key_field)
-        return pa.map_(key, of(kind.item_field), kind.keys_sorted)
-    return _MOMENT if next(stored) == _INT96 else kind

@@ -319,17 +319,23 @@ def test_an_attempt_of_a_stage_that_is_run_again_touches_no_other(
     assert found.to_pylist() == some.to_pylist()
 
 
-def test_whether_an_attempt_is_alone_is_what_spark_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And not the number by which it is told from others."""
+def in_a_task(monkeypatch: pytest.MonkeyPatch, *, attempt: int = 0) -> SimpleNamespace:
+    """Let Spark say that this is a task, whose session sets nothing; return what it says."""
     told = SimpleNamespace(
         partitionId=lambda: 0,
-        attemptNumber=lambda: 1,
+        attemptNumber=lambda: attempt,
         taskAttemptId=lambda: 7,
         getLocalProperty=lambda _: None,
     )
     monkeypatch.setattr(TaskContext, "get", lambda: told)
+    return told
+
+
+def test_whether_an_attempt_is_alone_is_what_spark_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not the number by which it is told from others."""
+    told = in_a_task(monkeypatch, attempt=1)
     settings = _settings({"path": str(tmp_path), "committer": "file"}, SCHEMA, overwrite=False)
     made = settings.committer()
     seen: list[Attempt] = []
@@ -412,13 +418,7 @@ def test_an_empty_frame_with_timestamps_keeps_its_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's own function wants to know a time zone."""
-    told = SimpleNamespace(
-        partitionId=lambda: 0,
-        attemptNumber=lambda: 0,
-        taskAttemptId=lambda: 7,
-        getLocalProperty=lambda _: None,
-    )
-    monkeypatch.setattr(TaskContext, "get", lambda: told)
+    in_a_task(monkeypatch)
     schema = StructType().add("t", TimestampType())
     given = {"path": str(tmp_path / "out"), "committer": "file"}
     settings = _settings(given, schema, overwrite=False)
@@ -433,13 +433,7 @@ def test_times_of_day_are_stored_as_spark_reads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They come in nanoseconds, of which Spark's own reader knows nothing."""
-    told = SimpleNamespace(
-        partitionId=lambda: 0,
-        attemptNumber=lambda: 0,
-        taskAttemptId=lambda: 7,
-        getLocalProperty=lambda _: None,
-    )
-    monkeypatch.setattr(TaskContext, "get", lambda: told)
+    in_a_task(monkeypatch)
     nanos = pa.time64("ns")
     moment = time(12, 34, 56, 789_012)
     some = pa.record_batch(

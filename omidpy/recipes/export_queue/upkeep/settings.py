@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omidpy.base.words.arguments import check_count
-from omidpy.base.words.durations import MAX_DURATION_S
+from omidpy.base.words.durations import check_seconds
 from omidpy.errors import UsageError
 from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
 from omidpy.recipes.export_queue.entries.stored.layout import BY_KEY, BY_TIME, LAYOUTS, MAX_BUCKETS
@@ -28,13 +28,8 @@ def definition_of(
     """Return what is asked for as a definition; refuse a setting that makes no sense."""
     check_buckets(buckets)
     check_count("max_entries", max_entries)
-    for name, seconds in (("keep_s", keep_s), ("max_lag_s", max_lag_s)):
-        # What is stored as JSON has no infinity: it would come back as None.
-        if seconds is not None and not 0 < seconds <= MAX_DURATION_S:
-            raise UsageError(
-                f"{name}={seconds!r} must be positive seconds, {MAX_DURATION_S:.0f} at most, or "
-                "None"
-            )
+    # What is stored as JSON has no infinity: it would come back as None.
+    check_seconds(or_none=True, keep_s=keep_s, max_lag_s=max_lag_s)
     if layout not in LAYOUTS:
         raise UsageError(f"layout={layout!r} is none of {', '.join(LAYOUTS)}")
     if layout == BY_KEY and keep_s is not None:
