@@ -110,7 +110,8 @@ class FakeHBase:
         self.port: int = self._listener.getsockname()[1]
         self._lock = threading.Lock()
         self._connected: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
         return self
 
     def __exit__(
@@ -126,6 +127,7 @@ class FakeHBase:
         with contextlib.suppress(OSError):
             # A thread that is accepting is woken by the shutdown alone.
             self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # what it has accepted just now is hung up too
         self._listener.close()
         self.hang_up()
 

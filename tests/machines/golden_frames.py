@@ -63,7 +63,8 @@ class RecordingSocks:
         self.passed: list[tuple[bytearray, bytearray]] = []
         """What the client sent and what the server did, for each connection in order."""
         self._sockets: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -71,6 +72,9 @@ class RecordingSocks:
 
     def __exit__(self, *_: object) -> None:
         """End everything."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # what it has accepted just now is ended too
         for one in (self._listener, *self._sockets):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

@@ -40,7 +40,8 @@ class SpeakingZooKeeper:
         self.session_s = session_s
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     @property
     def hosts(self) -> str:
@@ -56,6 +57,7 @@ class SpeakingZooKeeper:
         # An accept that is under way would keep it open.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # what it has accepted just now is hung up too
         self._listener.close()
         for connection in self._connections:
             with contextlib.suppress(OSError):
