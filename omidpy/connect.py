@@ -67,6 +67,7 @@ def connect_as(
     *,
     conflict_level: str = DEFAULT_CONFLICT_LEVEL,
     post_commit: str = "async",
+    hands_on: bool = False,
 ) -> TransactionManager:
     """Connect, as a client that the oracle knows: `connect`, for one who goes on with another's.
 
@@ -77,6 +78,7 @@ def connect_as(
         tso: See `connect`.
         conflict_level: See `connect`.
         post_commit: See `connect`.
+        hands_on: Whether another process goes on with what this one begins, as its client.
     """
     if tso is not None and not isinstance(tso, str):
         raise TypeError(f"tso must be str, not {tso!r}: HOST:PORT, or store:")
@@ -94,7 +96,7 @@ def connect_as(
     oracle: Oracle | None = None
     try:
         store = opening.open_store(url, must_exist=tso is not None)
-        oracle = open_oracle(store, tso, client=client)
+        oracle = open_oracle(store, tso, client=client, hands_on=hands_on)
         _check_world_time(store, oracle)
         manager = TransactionManager(
             store,
@@ -146,7 +148,9 @@ def make_publisher(manager: TransactionManager) -> Publishing:
     return Publisher(manager)
 
 
-def open_oracle(store: Store, tso: str | None, *, client: int | None = None) -> Oracle:
+def open_oracle(
+    store: Store, tso: str | None, *, client: int | None = None, hands_on: bool = False
+) -> Oracle:
     """Connect to the oracle at `tso`, and make sure that it answers and serves `store`.
 
     None: run it in this process.
@@ -156,7 +160,7 @@ def open_oracle(store: Store, tso: str | None, *, client: int | None = None) -> 
         OracleUnavailable: no oracle answers.
     """
     if tso is not None:
-        return opening.open_oracle(store, tso, client=client)
+        return opening.open_oracle(store, tso, client=client, hands_on=hands_on)
     from tso.embedded import EmbeddedOracle  # noqa: PLC0415 - only this layer may import it
 
     return EmbeddedOracle(store)

@@ -70,7 +70,9 @@ def open_store(url: str, *, must_exist: bool = False) -> Store:
     raise ConfigError(f"store address {url!r} is none of: {', '.join(_STORES)}")
 
 
-def open_oracle(store: Store, tso: str, *, client: int | None = None) -> Oracle:
+def open_oracle(
+    store: Store, tso: str, *, client: int | None = None, hands_on: bool = False
+) -> Oracle:
     """Connect to the oracle at `tso`, and make sure that it answers and serves `store`.
 
     Args:
@@ -78,6 +80,7 @@ def open_oracle(store: Store, tso: str, *, client: int | None = None) -> Oracle:
         tso: `HOST:PORT`, `store:` or `zk://HOST:PORT,.../omid`, each with options behind `?`.
         client: Who we are to it, for a process that goes on with what another one began, see
             `TcpOracle`; None draws a number.
+        hands_on: Whether another process goes on with what this one begins.
 
     Raises:
         ConfigError: the address does not fit, or the oracle serves another store.
@@ -94,7 +97,11 @@ def open_oracle(store: Store, tso: str, *, client: int | None = None) -> Oracle:
         address = zookeeper.parse_zookeeper(tso)
         tls = client_tls(address.oracle_options, address=address.text, prefix="oracle-")
         oracle = TcpOracle(
-            resolve=zookeeper.resolver(address), store_id=store.store_id, tls=tls, client=client
+            resolve=zookeeper.resolver(address),
+            store_id=store.store_id,
+            tls=tls,
+            client=client,
+            hands_on=hands_on,
         )
     elif place == "store:":
         from omidpy.facts.leadership import lease_place  # noqa: PLC0415 - only for its address
@@ -107,10 +114,13 @@ def open_oracle(store: Store, tso: str, *, client: int | None = None) -> Oracle:
             store_id=store.store_id,
             tls=tls,
             client=client,
+            hands_on=hands_on,
         )
     else:
         tls = client_tls(options_of(query, address=place), address=place)
-        oracle = TcpOracle(place, store_id=store.store_id, tls=tls, client=client)
+        oracle = TcpOracle(
+            place, store_id=store.store_id, tls=tls, client=client, hands_on=hands_on
+        )
     try:
         oracle.ping()
         _check_set_up(store)

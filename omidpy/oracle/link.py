@@ -46,7 +46,14 @@ from omidpy.oracle.network import SYSTEM_NETWORK, Network
 from omidpy.oracle.tls import ClientTls, Refused, TlsSocket, secured
 from omidpy.wire.connection import Answer, ClientConnection, Phase, Question
 from omidpy.wire.frames import frame_request
-from omidpy.wire.messages import ALL_ROLES, CommitRequest, Feature, PeerCapabilities, Role
+from omidpy.wire.messages import (
+    ALL_FEATURES,
+    ALL_ROLES,
+    CommitRequest,
+    Feature,
+    PeerCapabilities,
+    Role,
+)
 from omidpy.wire.peers import check_not_ourselves, watch_peer
 
 _READ_BYTES: Final = 16 * 1024
@@ -456,6 +463,7 @@ def open_link(
     handshake_timeout_s: float,
     after_ts: Timestamp,
     client: int | None = None,
+    hands_on: bool = False,
     tls: ClientTls | None = None,
     clock: Clock,
     network: Network = SYSTEM_NETWORK,
@@ -468,6 +476,7 @@ def open_link(
         handshake_timeout_s: For the oracle's first answer.
         after_ts: Every start timestamp must be greater than this one.
         client: Who we are; only the same client may commit what it began.
+        hands_on: Whether another process goes on as this client, so that its holds outlast us.
         tls: How to make the connection secure; None leaves it open.
         clock: What time limits are measured by.
         network: How the oracle is reached.
@@ -484,7 +493,11 @@ def open_link(
         check_not_ourselves(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         watch_peer(sock)
-        connection: ClientConnection[_Call] = ClientConnection(after_ts=after_ts, client=client)
+        connection: ClientConnection[_Call] = ClientConnection(
+            features=ALL_FEATURES | Feature.HANDS_ON if hands_on else ALL_FEATURES,
+            after_ts=after_ts,
+            client=client,
+        )
         ready: socket.socket | TlsSocket = sock
         if tls is None:
             sock.setblocking(False)

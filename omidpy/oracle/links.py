@@ -53,6 +53,7 @@ class Links:
         connect_timeout_s: float,
         handshake_timeout_s: float,
         client: int | None,
+        hands_on: bool,
         tls: ClientTls | None,
         clock: Clock,
         network: Network,
@@ -68,6 +69,7 @@ class Links:
             connect_timeout_s: For the TCP connection alone.
             handshake_timeout_s: For the oracle's first answer.
             client: Who we are to the oracle; None draws a number.
+            hands_on: Whether another process goes on as this client.
             tls: Whom to trust and what to show; None speaks no TLS.
             clock: What time limits are measured by.
             network: How the oracle is reached.
@@ -78,6 +80,7 @@ class Links:
         self._expected_store_id = store_id
         self._connect_timeout_s = connect_timeout_s
         self._handshake_timeout_s = handshake_timeout_s
+        self._hands_on = hands_on
         self._tls = tls
         self._clock = clock
         self._network = network
@@ -181,6 +184,7 @@ class Links:
                 handshake_timeout_s=self._handshake_timeout_s,
                 after_ts=self._last_start_ts,
                 client=self.client,
+                hands_on=self._hands_on,
                 tls=self._tls,
                 clock=self._clock,
                 network=self._network,

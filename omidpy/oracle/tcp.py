@@ -97,6 +97,7 @@ class TcpOracle:
         reconnect_budget_s: float = 5.0,
         packed: bool = False,
         client: int | None = None,
+        hands_on: bool = False,
         tls: ClientTls | None = None,
         writer_key: bytes | None = None,
         clock: Clock | None = None,
@@ -120,6 +121,8 @@ class TcpOracle:
             packed: Send commit requests in the shorter form of Omid's main branch.
             client: Who we are to the oracle, a number above 0: only the same client may commit what
                 it began.  None draws one.
+            hands_on: Another process goes on as this client when we are gone: what was begun with
+                `hold_s` is held as long as if we had stayed.
             tls: Whom to trust and what to show; None speaks no TLS.
             writer_key: What the store has for those who write it (`facts/writers.py`); None: the
                 oracle is given no cells.
@@ -146,6 +149,7 @@ class TcpOracle:
             connect_timeout_s=connect_timeout_s,
             handshake_timeout_s=request_timeout_s,
             client=client,
+            hands_on=hands_on,
             tls=tls,
             clock=self._clock,
             network=network,

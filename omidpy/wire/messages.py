@@ -93,6 +93,10 @@ class Feature(IntFlag):
     """A commit may bring its cells, which the oracle writes.  The server's word, given where it
     can; a client announces nothing."""
 
+    HANDS_ON = 32
+    """Another process goes on with what this one begins, under its number: holds last as agreed
+    when it goes.  The client's word; the server announces nothing."""
+
 
 ALL_FEATURES: Final = (
     Feature.ABORT_DETAILS | Feature.BEGIN_EXTRAS | Feature.INVALIDATE | Feature.NEWEST_FENCE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import pickle
 import re
 import resource
 import signal
@@ -19,10 +20,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.timing.clock import SystemClock
+from omidpy.connect import connect
 from omidpy.errors import ConfigError, OracleUnavailable, UsageError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
@@ -38,6 +41,9 @@ from omidpy.oracle.base import (
     InvalidationVerdict,
 )
 from omidpy.oracle.tcp import TcpOracle
+from omidpy.spark.frames.writes import jobs
+from omidpy.spark.frames.writes.streaming import batch_writer_of
+from omidpy.spark.frames.writes.writing import PartMessage, writer_of
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.wire.frames import MAX_REQUEST_FRAME_BYTES, decode_response, encode_request
 from omidpy.wire.messages import (
@@ -321,6 +327,34 @@ def test_the_log_names_whoever_holds_the_low_watermark_back(url: str) -> None:
         line = server.wait_for("low-watermark-held")
         assert f"start_ts={begun.start_ts} by=127.0.0.1:" in line
         oracle.close()
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_write_of_spark_may_take_as_long_as_it_says(url: str, *, is_stream: bool) -> None:
+    """Spark ends the process that has begun it at once, and another one commits much later.
+
+    It was aborted once it was as old as any transaction may become, when all of it was written.
+    """
+    with tso_server(url, "--max-transaction-age", "1s") as server:
+        with connect(url, tso=server.address) as tm:
+            tm.create_table("t", ["cf"])
+        options = {"store": url, "tso": server.address, "table": "t", "key": "row", "hold": "1h"}
+        options["columns"] = "n=cf:n"
+        schema = pa.schema([("row", pa.binary()), ("n", pa.int64())])
+        rows = [pa.record_batch({"row": [b"a"], "n": [1]})]
+        if is_stream:
+            sent = pickle.dumps(batch_writer_of(options, schema, overwrite=False))
+        else:
+            sent = pickle.dumps(writer_of(options, schema, overwrite=False))
+        line = server.wait_for("low-watermark-held")
+        assert int(line.partition("left_s=")[2]) > 3000
+        writer = pickle.loads(sent)
+        if is_stream:
+            writer.commit([writer.written(iter(rows), 0, "query", 0)], 0)
+        else:
+            writer.commit([PartMessage(jobs.run(writer.job, rows, 0))])
+        with connect(url, tso=server.address) as tm:
+            assert dict(tm.begin().table("t").scan()).keys() == {b"a"}
 
 
 def test_a_transaction_belongs_to_the_client_that_began_it(server: ServerProcess) -> None:

@@ -34,9 +34,9 @@ class Here(Place):
 
     world: Any = None
 
-    def connect(self, client: int | None = None) -> TransactionManager:
+    def connect(self, client: int | None = None, *, hands_on: bool = False) -> TransactionManager:
         """Open a manager of its own."""
-        del client
+        del client, hands_on
         return TransactionManager(self.world.store, self.world.oracle, post_commit="sync")
 
     def seen(self, store: Store) -> Place:

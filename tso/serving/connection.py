@@ -397,6 +397,11 @@ class Connection(asyncio.Protocol):
         return self._conversation.client
 
     @property
+    def hands_on(self) -> bool:
+        """Whether another process goes on as this client when it goes."""
+        return self._conversation.hands_on
+
+    @property
     def share(self) -> Hashable:
         """Whose share the client has a part of: its name's, or its address's; see `share_of`."""
         return self._conversation.share

@@ -118,6 +118,8 @@ class Conversation:
         """Whether the client wants to know the low watermark."""
         self.tells_why = False
         """Whether the client wants to know why a commit is refused."""
+        self.hands_on = False
+        """Whether another process goes on as this client when it goes."""
         self.client = ANYBODY
         """Who the client is, by its name or address and what it says; 0 before the handshake."""
         self.share = 0
@@ -271,6 +273,7 @@ class Conversation:
         said = max(request.capabilities.client or ANYBODY, ANYBODY)
         self.client = self._client_of(said)
         self._features = Feature(request.capabilities.features & ALL_FEATURES)
+        self.hands_on = bool(request.capabilities.features & Feature.HANDS_ON)
         self.shows_watermark = bool(self._features & Feature.BEGIN_EXTRAS)
         self.tells_why = bool(self._features & Feature.ABORT_DETAILS)
         ours = PeerCapabilities()

@@ -313,7 +313,8 @@ class OracleServer:
         others.discard(connection)
         if not others:
             self._clients.pop(connection.client, None)
-            self._tell(Left(self._now(), connection, connection.client))
+            if not connection.hands_on:
+                self._tell(Left(self._now(), connection, connection.client))
         if not self._connections:
             self._last_left.set()
 

@@ -42,11 +42,12 @@ class Place:
     token: Token | None = field(default=None, repr=False)
     """What proves to the store who its tasks are; None if nothing has to."""
 
-    def connect(self, client: int | None = None) -> TransactionManager:
+    def connect(self, client: int | None = None, *, hands_on: bool = False) -> TransactionManager:
         """Open the store.
 
         Args:
             client: Who we are to the oracle, where this process ends what another one began.
+            hands_on: Whether another one ends what this process begins.
 
         Raises:
             ConfigError: it is another one than it was, or out of reach; or as `omidpy.connect`.
@@ -59,7 +60,9 @@ class Place:
             )
         sent = HandedStore(self.store, self.token, self.store_id)
         return sent.opened(
-            lambda url: connect_as(client, url, self.tso, conflict_level=self.conflict_level)
+            lambda url: connect_as(
+                client, url, self.tso, conflict_level=self.conflict_level, hands_on=hands_on
+            )
         )
 
     def seen(self, store: Store) -> Place:

@@ -105,7 +105,7 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
         is_conflict_free=given.is_conflict_free,
         rows_per_transaction=given.rows_per_transaction,
     )
-    with said.place.connect() as tm:
+    with said.place.connect(hands_on=True) as tm:
         place = said.place.seen(tm.store)
         done_ts: int | None = None
         token, once, key = b"", None, given.idempotency_key
