@@ -249,13 +249,34 @@ class Committer(ABC):
 
     @abstractmethod
     def abort_job(self, messages: Iterable[TaskMessage]) -> None:
-        """End the job and remove everything of it, of whatever attempts there are messages."""
+        """End the job and remove everything of it, of whatever attempts there are messages.
+
+        Raises:
+            CommitterError: An earlier process has committed it, and all of it stays.
+        """
 
     def abort_late(self) -> None:  # noqa: B027 - as below
         """Remove what tasks have left that went on for a while after their job was aborted."""
 
     def cleanup_job(self) -> None:  # noqa: B027 - most have nothing left
         """Remove what a committed or aborted job has left.  Doing so twice is harmless."""
+
+
+def committed_already(job_id: str, url: str, *, left: Sequence[str] = ()) -> CommitterError:
+    """Return what is raised where a job is aborted that is committed, all of it.
+
+    Whoever ran it is told otherwise: by Spark, where the process that committed it was killed.
+
+    Args:
+        job_id: The job.
+        url: Its destination.
+        left: Files of before that it was to replace, and that are there.
+    """
+    rest = f"; remove {', '.join(left[:3])}, {len(left)} files of before in all" if left else ""
+    return CommitterError(
+        f"job {job_id} is committed, whatever failed behind that: all of it is visible in {url}; "
+        f"do not run it again{rest}"
+    )
 
 
 def checked_messages(job_id: str, messages: Sequence[TaskMessage]) -> list[PendingFile]:

@@ -50,6 +50,7 @@ from omidpy.committers.protocol import (
     Conflict,
     DelayedFile,
     checked_messages,
+    committed_already,
 )
 from omidpy.committers.publishing import ending, lateness, success
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
@@ -279,8 +280,13 @@ class S3Committer(Committer):
         return manifest
 
     def abort_job(self, messages: Iterable[TaskMessage]) -> None:
-        """Take back what a plan of ours began, if there is one; abort every upload of the job."""
+        """Take back what a plan of ours began, if there is one; abort every upload of the job.
+
+        Raises:
+            CommitterError: It is committed, or an error that names its plan.
+        """
         bucket, key = self.folder.bucket, self.folder.plan_key(self.job_id)
+        is_there = False
         try:
             plan, etag = ending.load(self.store, f"s3://{bucket}/{key}", bucket, key)
         except NoBucket:
@@ -288,6 +294,8 @@ class S3Committer(Committer):
         except CommitterError as error:
             if not isinstance(error.__cause__, Gone):
                 raise
+            # A process that was killed behind the end of the plan has told nobody of the commit.
+            is_there = deciding.is_committed(self.store, self.folder, self.job_id, self._run)
             self.abort_tasks(messages)
         else:
             if plan.run != self._run:
@@ -305,6 +313,8 @@ class S3Committer(Committer):
             lateness.refuse_if_late(self.store, plan, is_anothers=not self._has_begun)
             ending.take_back(self.store, plan, etag)
         self.sweep_uploads()
+        if is_there:
+            raise committed_already(self.job_id, self.folder.url)
 
     def abort_tasks(self, messages: Iterable[TaskMessage]) -> None:
         """Abort the uploads of tasks that are no part of the job after all."""

@@ -18,7 +18,7 @@ from omidpy.committers.choice import committer as make
 from omidpy.committers.hadoop.file_output import FileOutputCommitter
 from omidpy.committers.places import is_hidden
 from omidpy.committers.publishing import success
-from omidpy.committers.values import TaskId
+from omidpy.committers.values import TaskId, TaskMessage
 from omidpy.errors import CommitterError, UsageError
 from tests.machines.s3.crashing import Died
 
@@ -210,6 +210,20 @@ def test_an_attempt_that_goes_on_behind_its_job_makes_no_folder(out: Path, versi
 
 
 @VERSIONS
+def test_an_attempt_that_begins_behind_its_job_makes_no_folder(out: Path, version: int) -> None:
+    """Its process had not begun when the other attempt, and so the job, ended."""
+    job, other = begin(out, version).__enter__(), begin(out, version).__enter__()
+    write(job, "f", number=0)
+    job.commit()
+    write(other, "g")
+    other.commit()
+    with pytest.raises(CommitterError, match="op_mkdirs failed at file://"):
+        of(job).setup_task(TaskId(0, 1))
+    assert names(out) == ["f", "g"]
+    assert hidden(out) == ["_SUCCESS"]
+
+
+@VERSIONS
 def test_files_that_went_astray_fail_the_job(out: Path, version: int) -> None:
     """Nothing of it is visible, although its other task was in order (F2)."""
     job = begin(out, version).__enter__()
@@ -294,9 +308,65 @@ def test_a_job_that_is_decided_is_never_taken_back(out: Path, version: int) -> N
     of(job).tree.before_operation = refuse
     with pytest.raises(CommitterError, match=r"is committed and visible.*no more"):
         job.commit()
-    copy.abort_job(messages)
+    with pytest.raises(CommitterError, match=r"is committed, whatever failed .*; remove old, 1 f"):
+        copy.abort_job(messages)
     assert names(out) == ["new", "old"]
     assert hidden(out) == ["_SUCCESS"]
+
+
+def ends_with(
+    made: FileOutputCommitter, messages: list[TaskMessage], watch: Callable[[str], None]
+) -> bool:
+    """Commit a job under a watch; say whether it was the end of its process."""
+    made.tree.before_operation = watch
+    try:
+        made.commit_job(messages)
+        made.cleanup_job()
+    except Died:
+        return True
+    return False
+
+
+def aborted(made: FileOutputCommitter, messages: list[TaskMessage]) -> str:
+    """Abort a job; return what is said of it."""
+    try:
+        made.abort_job(messages)
+    except CommitterError as error:
+        return str(error)
+    return ""
+
+
+@VERSIONS
+@pytest.mark.parametrize("has_success", [True, False])
+def test_who_aborts_a_driver_that_was_killed_leaves_one_of_two(
+    tmp_path: Path, version: int, *, has_success: bool
+) -> None:
+    """Spark aborts where the process that commits was killed, at whatever operation (F3).
+
+    Without `_SUCCESS` nothing said that it had committed, and the new files went behind the old.
+    """
+    told: list[bool] = []
+    for index in range(100):
+        out = tmp_path / str(index)
+        out.mkdir()
+        (out / "old").write_text("old")
+        job = begin(out, version, conflict="replace", success=has_success).__enter__()
+        write(job, "new")
+        write(job, "p=1/new")
+        made, messages = pickle.loads(pickle.dumps((of(job), list(job._messages))))
+        has_died = ends_with(made, messages, die_at(index))
+        what = aborted(pickle.loads(pickle.dumps(of(job))), messages)
+        told.append("is committed, whatever failed behind that" in what)
+        if told[-1]:
+            assert [path for path in names(out) if path != "old"] == ["new", "p=1/new"]
+            assert ("remove old, 1 files" in what) == ("old" in visible(out))
+        else:
+            assert (what, visible(out)) == ("", ["old"])
+        assert hidden(out) == (["_SUCCESS"] if has_success and told[-1] else [])
+        if not has_died:
+            break
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (False, True)
 
 
 @VERSIONS

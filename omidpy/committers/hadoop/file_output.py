@@ -15,6 +15,8 @@ and of tasks whose commit was cut short: it is here to be compared with, and for
                    a committed attempt has a folder of its own, which no other one touches
     F2 (looked)    before the first rename of a commit, every file that it moves was seen, with its
                    length, and whatever is in the way
+    F3 (told)      no file of before is removed, nor a folder of a job, before something in the tree
+                   says that the job is committed, whether it is to have a `_SUCCESS` or not
 
 Source: Hadoop's FileOutputCommitter.  Unlike there, a committed folder is an attempt's and not its
 task's, and holds a list of its files, so that a late attempt takes the place of nothing and a
@@ -48,6 +50,7 @@ from omidpy.committers.protocol import (
     Committer,
     Conflict,
     checked_messages,
+    committed_already,
 )
 from omidpy.committers.publishing import success
 from omidpy.committers.values import Manifest, PendingFile, TaskId, TaskMessage
@@ -198,7 +201,7 @@ class FileOutputCommitter(Committer):
             )
         if self.conflict == "fail":
             self._check_empty(self.tree.files())
-        self.tree.make_folder(self._job_folder())
+        self.tree.make_folder(f"{self._job_folder()}/{self._own_folder}")
 
     def recover_job(self) -> list[TaskMessage]:
         """Return the messages of tasks that earlier runs of this job have committed.
@@ -219,9 +222,13 @@ class FileOutputCommitter(Committer):
         return messages
 
     def setup_task(self, task: TaskId) -> Attempt:
-        """Begin an attempt at a task: make the folder that its files go to."""
+        """Begin an attempt at a task: make the folder that its files go to.
+
+        Raises:
+            CommitterError: The job has ended, and nobody would remove that folder.
+        """
         folder = self._attempt_folder(task)
-        self.tree.make_folder(folder)
+        self.tree.make_inner(self._job_folder(), folder.removeprefix(f"{self._job_folder()}/"))
 
         def make(path: str) -> _WrittenFile:
             return _WrittenFile(self.tree, folder, self._name(path))
@@ -297,8 +304,13 @@ class FileOutputCommitter(Committer):
         """Remove what the job has written; a job that was committed stays.
 
         Of version 2 that is what messages name, where names are unique.
+
+        Raises:
+            CommitterError: An earlier process has committed it.
         """
-        if not self._is_decided and not self._is_published():
+        messages = list(messages)
+        is_committed = not self._is_decided and self._was_committed(messages)
+        if not self._is_decided and not is_committed:
             there = self.tree.files()
             folders = set(self.tree.folders(self._job_folder()))
             for message in messages:
@@ -309,6 +321,11 @@ class FileOutputCommitter(Committer):
                     if one.key in there and (is_moved or self._is_own(one.key)):
                         self.tree.delete_file(one.key)
         self.cleanup_job()
+        if is_committed:
+            written = [one for message in messages for one in message.files]
+            raise committed_already(
+                self.job_id, self.tree.url, left=self._old(self.tree.files(), written)
+            )
 
     def abort_late(self) -> None:
         """Remove folders that tasks have made since."""
@@ -424,14 +441,18 @@ class FileOutputCommitter(Committer):
             stream.write(msgspec.json.encode(listed))
 
     def _write_success(self, manifest: Manifest, files: Sequence[PendingFile]) -> None:
-        if not self.marks_success:
-            return
+        """Write what says that the job is committed; it goes with its folders if no one wants it.
+
+        Before any file of before goes: else who aborts a driver that was killed would remove the
+        new ones, too (F3).
+        """
         now_ms = int(time.time() * 1000)
         named = tuple(PendingFile(self._full(one.key), one.length, one.rows) for one in files)
-        aside = f"{self._job_folder()}/{SUCCESS}-{self.job_id}"
+        aside = self._mark()
         with self.tree.telling("writing", SUCCESS), self.tree.create(aside) as stream:
             stream.write(success.encode(manifest, named, now_ms=now_ms))
-        self.tree.rename(aside, SUCCESS, is_over=True)
+        if self.marks_success:
+            self.tree.rename(aside, SUCCESS, is_over=True)
 
     def _is_published(self) -> bool:
         """Say whether `_SUCCESS` is this job's."""
@@ -441,6 +462,24 @@ class FileOutputCommitter(Committer):
         except CommitterError:
             return False  # of its writer
         return bool(said.get("jobId") == self.job_id)
+
+    def _was_committed(self, messages: Sequence[TaskMessage]) -> bool:
+        """Say whether a process that was killed since has committed the job (F3).
+
+        Its folders go before its mark does, and files before either where a job is taken back.
+        """
+        if self._is_published():
+            return True
+        there = self.tree.files()
+        if not self.marks_success and self._mark() in there:
+            return True
+        files = [one for message in messages for one in message.files]
+        asides = {self._aside(message.task) for message in messages}
+        return (
+            bool(files)
+            and asides.isdisjoint(self.tree.folders(TEMPORARY, is_deep=True))
+            and all(there.get(one.key) == one.length for one in files)
+        )
 
     def _committed(self) -> list[_Committed]:
         """Return the attempts that any run of this job has committed."""
@@ -473,11 +512,25 @@ class FileOutputCommitter(Committer):
     def _job_folder(self) -> str:
         return f"{TEMPORARY}/{self.app_attempt}"
 
+    @property
+    def _own_folder(self) -> str:
+        """The name of a folder that is there while the job is: others leave what is around it."""
+        return f"job_{self.job_id}"
+
     def _attempt_folder(self, task: TaskId) -> str:
         return f"{self._job_folder()}/{TEMPORARY}/attempt_{self._number(task)}"
 
     def _task_folder(self, task: TaskId) -> str:
         return f"{self._job_folder()}/task_{self._number(task)}"
+
+    def _aside(self, task: TaskId) -> str:
+        """Return the folder that a committed attempt has until its job ends."""
+        is_first = self.algorithm_version == 1
+        return self._task_folder(task) if is_first else self._attempt_folder(task)
+
+    def _mark(self) -> str:
+        """Return where the manifest is written before it takes its place."""
+        return f"{self._job_folder()}/{SUCCESS}-{self.job_id}"
 
     def _number(self, task: TaskId) -> str:
         return f"{self.job_id}_0000_m_{task.task:06}_{task.attempt}"
@@ -486,7 +539,7 @@ class FileOutputCommitter(Committer):
         """Say whether a path below `_temporary` is the job's own, and not below one that is."""
         name = path.rpartition("/")[2]
         owned = (f"attempt_{self.job_id}_0000_m_", f"task_{self.job_id}_0000_m_")
-        return name.startswith(owned) or name == f"{SUCCESS}-{self.job_id}"
+        return name.startswith(owned) or name in {f"{SUCCESS}-{self.job_id}", self._own_folder}
 
 
 def _is_frame(folder: str) -> bool:

@@ -73,6 +73,12 @@ def outcome_of(store: ObjectStore, plan: Plan) -> Entry | None:
     return read(store, plan.folder).head.of(plan.job_id, plan.run, plan.created_ms)
 
 
+def is_committed(store: ObjectStore, folder: Folder, job_id: str, run: str) -> bool:
+    """Say whether a run whose plan is gone is known to be committed; 1 request."""
+    entries = read(store, folder).head.entries
+    return any((one.job, one.run, one.outcome) == (job_id, run, "committed") for one in entries)
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What was decided, of which plan."""

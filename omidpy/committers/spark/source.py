@@ -343,20 +343,25 @@ class _BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what all tasks have written: on the driver."""
+        self._hear(messages)
+        self._committer.commit_job(_unwrapped(messages))
+        self._committer.cleanup_job()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what tasks have written; Spark calls this also where `commit` failed."""
+        self._hear(messages)
+        self._committer.abort_job(_unwrapped(messages))
+        _abort_late(self._committer, messages)
+        self._committer.cleanup_job()
+
+    def _hear(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Take what tasks have read of their session, which the driver is not told."""
         if any(isinstance(one, _Message) and one.is_dynamic for one in messages):
             assert isinstance(self._committer, S3Committer), "tasks of others were refused"
             self._committer.scope = "partitions"
         if any(isinstance(one, _Message) and not one.marks_success for one in messages):
             assert isinstance(self._committer, S3Committer | FileOutputCommitter), "there are two"
             self._committer.marks_success = False
-        self._committer.commit_job(_unwrapped(messages))
-        self._committer.cleanup_job()
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what tasks have written; Spark calls this also where `commit` failed."""
-        self._committer.abort_job(_unwrapped(messages))
-        _abort_late(self._committer, messages)
-        self._committer.cleanup_job()
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable
 from email.utils import formatdate
@@ -186,6 +187,25 @@ def test_a_job_whose_tasks_have_all_ended_is_aborted_at_once(
     monkeypatch.setattr(sources, "_wait", _Waiting(lambda: pytest.fail("nobody waits")))
     _BatchWriter(settings(), made).abort([_Message(task_of(made, 0))])
     assert left(store) == []
+
+
+@pytest.mark.parametrize("name", ["omidpy", "directory", "magic"])
+def test_a_write_whose_process_dies_behind_its_plan_says_that_it_is_there(
+    store: ObjectStore, name: str
+) -> None:
+    """Spark calls it failed, and aborts it in a new process: who ran it again had it twice.
+
+    What the sweep of the commit had not come to goes all the same.
+    """
+    made = settings(committer=name).committer()
+    messages = [_Message(task_of(made, 0))]
+    sent = pickle.dumps(_BatchWriter(settings(committer=name), made))
+    pickle.loads(sent).commit([*messages])
+    store.create_upload(OUT.bucket, OUT.key(f"f1-{made.job_id}"), made.job_id, "")
+    with pytest.raises(CommitterError, match=r"is committed, whatever failed behind that: .*s3://"):
+        pickle.loads(sent).abort([*messages])
+    assert left(store) == []
+    assert visible(store) == ["f0"]
 
 
 def test_a_batch_that_is_run_again_is_known_without_success(store: ObjectStore) -> None:

@@ -37,7 +37,7 @@ from omidpy.committers.spark.settling import TASKS_END_S
 from omidpy.committers.spark.source import NAME, _BatchWriter, _Message, _settings
 from omidpy.committers.spark.writing import teach
 from omidpy.committers.values import TaskId, TaskMessage
-from omidpy.errors import UsageError
+from omidpy.errors import CommitterError, UsageError
 from tests.machines.s3.jobs import OUT
 
 SCHEMA = StructType().add("id", LongType()).add("year", LongType())
@@ -338,6 +338,7 @@ def test_whether_an_attempt_is_alone_is_what_spark_says(
     told = in_a_task(monkeypatch, attempt=1)
     settings = _settings({"path": str(tmp_path), "committer": "file"}, SCHEMA, overwrite=False)
     made = settings.committer()
+    made.setup_job()
     seen: list[Attempt] = []
     commit_task = made.commit_task
 
@@ -393,7 +394,7 @@ def test_uploads_of_a_stage_that_is_run_again_are_swept(
 def test_what_a_task_makes_behind_the_abort_of_a_job_of_files_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its Python had not begun when Spark aborted the job, and Spark hears nothing of its end."""
+    """Its Python has begun while Spark aborted the job, and Spark hears nothing of its end."""
     settings = _settings(
         {"path": str(tmp_path / "out"), "committer": "file"}, SCHEMA, overwrite=False
     )
@@ -403,6 +404,10 @@ def test_what_a_task_makes_behind_the_abort_of_a_job_of_files_goes(
 
     def late(seconds: float) -> None:
         waited.append(seconds)
+        with pytest.raises(CommitterError, match="op_mkdirs failed"):
+            made.setup_task(TaskId(1, 3))
+        # This one came right behind the look of the abort.
+        made.setup_job()
         attempt = made.setup_task(TaskId(1, 4))
         with attempt.open("part.parquet") as file:
             file.write(b"rows")
