@@ -235,8 +235,15 @@ def fence(tm: TransactionManager, table: str, shape: Shape, once: Once | None) -
     tm.fence(table)
 
 
-def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
+def run(job: Job, batches: Iterable[Any], task: int, attempt: int = 0) -> bytes:
     """Write what one task has, in the job's transaction; return its part, compressed.
+
+    Args:
+        job: The job.
+        batches: What to write.
+        task: Its number.
+        attempt: Which attempt at it this is, where it commits transactions of its own; one that
+            begins later has a greater number.
 
     Raises:
         TransactionClosed: the job has ended without this task.
@@ -246,7 +253,7 @@ def run(job: Job, batches: Iterable[Any], task: int) -> bytes:
         return b""
     with job.place.connect() as tm:
         if job.rows_per_transaction is not None:
-            _run_in_several(tm, job, batches, job.rows_per_transaction, task)
+            _run_in_several(tm, job, batches, job.rows_per_transaction, task, attempt)
             return b""
         worker = tm.resume(job.token, task=f"{job.name}-{task}")
         _write(tm, worker, job, batches)
@@ -286,17 +293,26 @@ class _Before:
 
 
 def _run_in_several(
-    tm: TransactionManager, job: Job, batches: Iterable[Any], most_rows: int, task: int
+    tm: TransactionManager,
+    job: Job,
+    batches: Iterable[Any],
+    most_rows: int,
+    task: int,
+    number: int,
 ) -> None:
     for some in several.groups(batches, most_rows):
         for attempt in tm.attempts():
             with attempt as tx:
                 if job.has_end:
-                    several.check_under_way(tx, job.name, task)
+                    several.check_under_way(tx, job.name, task, number)
                 target = tx.table(job.table, conflict_free=job.is_conflict_free)
                 writer = FrameWriter(target, job.shape, nulls=job.nulls, bulk=target.writes)
                 for batch in some:
                     writer.write(batch)
+    if job.has_end:
+        for attempt in tm.attempts():
+            with attempt as tx:
+                several.check_under_way(tx, job.name, task, number, is_last=True)
 
 
 def merge(tx: Transaction, parts: Iterable[bytes], *, has_ops: bool = False) -> None:

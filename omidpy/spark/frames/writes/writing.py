@@ -53,7 +53,11 @@ class TableWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Run a task: on an executor."""
-        return PartMessage(jobs.run(self.job, iterator, partition_id()))
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        # Not `attemptNumber`, which begins anew where a stage is run again.
+        number = context.taskAttemptId()
+        return PartMessage(jobs.run(self.job, iterator, context.partitionId(), number))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks have written: on the driver."""

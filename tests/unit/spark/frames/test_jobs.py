@@ -370,6 +370,34 @@ def test_a_late_task_of_several_transactions_writes_over_nothing(
     assert world.seen() == {b"a": newer, b"b": newer, b"c": newer}
 
 
+def test_an_attempt_writes_nothing_over_one_that_began_later_and_has_ended(world: JobWorld) -> None:
+    """While other tasks go on, it would write its old rows over newer ones; a third one may not.
+
+    It begins where the answer of the second was lost, and writes everything again.
+    """
+    assert several.can_end(world.tm.session)
+    job = Job(world.place, "t", Shape.of(COLUMNS), b"", "job", rows_per_transaction=1, has_end=True)
+    rows = [batch(row=[b"a"], n=[1]), batch(row=[b"b"], n=[1])]
+
+    def stands_still() -> Iterator[pa.RecordBatch]:
+        yield rows[0]
+        assert jobs.run(job, rows, 0, 9) == b""
+        with world.tm.begin() as tx:
+            for row in (b"a", b"b"):
+                tx.table("t").put(row, {b"cf:n": INT64.encode(2)})
+        yield from rows[1:]
+
+    with pytest.raises(TransactionClosed, match="another one, which began later"):
+        jobs.run(job, stands_still(), 0, 7)
+    newer = {b"cf:n": INT64.encode(2)}
+    assert world.seen() == {b"a": newer, b"b": newer}
+    assert jobs.run(job, rows[:1], 0, 12) == b""
+    with pytest.raises(TransactionClosed, match="another one, which began later"):
+        jobs.run(job, rows[1:], 0, 7)
+    jobs.commit(job, [b""])
+    assert world.seen() == {b"a": {b"cf:n": INT64.encode(1)}, b"b": newer}
+
+
 def test_a_transaction_of_a_task_that_was_ended_meanwhile_aborts(
     world: JobWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
