@@ -94,12 +94,17 @@ def check_key(key: object) -> bytes:
 def keyed(key: object) -> Callable[..., bytes] | None:
     """Return what makes the key of a call from its arguments; None if calls have none.
 
+    A function that gives no key raises, as `check_key` does: without one the call would be run as
+    often as it is made.
+
     Raises:
         TypeError: `key` is neither bytes nor callable.
         UsageError: it is empty, or too long.
     """
-    if key is None or callable(key):
-        return key
+    if key is None:
+        return None
+    if callable(key):
+        return lambda *args, **kwargs: check_key(key(*args, **kwargs))
     if not isinstance(key, bytes):
         raise TypeError(
             f"idempotency_key must be bytes, or a function of the call's arguments, not {key!r:.80}"

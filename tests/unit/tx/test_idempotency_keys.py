@@ -358,6 +358,33 @@ def test_a_function_runs_once_a_key(client: Client) -> None:
     assert add(b"b", 1) == 2
 
 
+@pytest.mark.parametrize(
+    ("key", "error"), [(None, TypeError), ("text", TypeError), (b"", UsageError)]
+)
+def test_a_function_that_gives_no_key_is_told(
+    client: Client, key: Any, error: type[Exception]
+) -> None:
+    """What was to run once ran as often as it was called, in transactions without a key."""
+    add = adding(client, lambda *_: key)
+    with pytest.raises(error, match="idempotency key"):
+        add(b"a", 1)
+    with pytest.raises(error, match="idempotency key"), client.tm.begin():
+        add(b"a", 1)
+
+    async def main() -> None:
+        tm = aio.TransactionManager(client.tm)
+
+        @tm.transactional(idempotency_key=lambda: key)
+        async def once(tx: aio.Transaction) -> None:
+            await tx.table(TABLE).put(b"r", {b"cf:q": b"1"})
+
+        with pytest.raises(error, match="idempotency key"):
+            await once()
+
+    asyncio.run(main())
+    assert client.raw() == []
+
+
 def test_a_fixed_key_is_for_a_function_that_runs_once_ever(client: Client) -> None:
     """Such as the step of a migration."""
     add = adding(client, b"migration-3")
