@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from types import TracebackType
@@ -22,6 +21,7 @@ from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
 from omidpy.tx import batch, table, transaction
+from omidpy.tx.callbacks import check_callback
 from omidpy.tx.parts import worker
 from omidpy.tx.writes import layers, ordinals, savepoint
 from omidpy.tx.writes.buffer import WriteBuffer
@@ -279,8 +279,7 @@ class Transaction:
 
     def after_commit(self, callback: Callable[[Transaction], object]) -> None:
         """Call `callback(tx)` once in the event loop, after the commit; it must not be async."""
-        if inspect.iscoroutinefunction(callback):
-            raise TypeError("after_commit takes a plain function; let it start a task of its own")
+        check_callback("after_commit", callback)
         loop = asyncio.get_running_loop()
         self.blocking.after_commit(lambda _: loop.call_soon_threadsafe(callback, self))
 

@@ -9,8 +9,10 @@ Pure, but for the callbacks.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from omidpy.errors import UsageError
@@ -43,23 +45,25 @@ class Callbacks:
 
     def before_commit(self, callback: Callable[[], object], depth: int) -> None:
         """Call it as the commit begins."""
-        self._before_commit.append(_Registered(callback, depth))
+        self._before_commit.append(_Registered(check_callback("before_commit", callback), depth))
 
     def before_commit_last(self, callback: Callable[[], object], depth: int) -> None:
         """Call it behind all of these, also those that are registered later or by one of them."""
-        self._before_commit_last.append(_Registered(callback, depth))
+        self._before_commit_last.append(
+            _Registered(check_callback("before_commit_last", callback), depth)
+        )
 
     def after_commit(self, callback: Callable[[Any], object], depth: int) -> None:
         """Call it with the transaction, after the commit."""
-        self._after_commit.append(_Registered(callback, depth))
+        self._after_commit.append(_Registered(check_callback("after_commit", callback), depth))
 
     def after_rollback(self, callback: Callable[[], object]) -> None:
         """Call it once it is certain that the transaction never commits."""
-        self._after_rollback.append(callback)
+        self._after_rollback.append(check_callback("after_rollback", callback))
 
     def when_undone(self, callback: Callable[[], object], depth: int) -> None:
         """Call it if the savepoint is undone, and forget it otherwise."""
-        self._when_undone.append(_Registered(callback, depth))
+        self._when_undone.append(_Registered(check_callback("when_undone", callback), depth))
 
     # -- savepoints ----------------------------------------------------------------------------
 
@@ -97,11 +101,11 @@ class Callbacks:
             Exception: what one of them, or `check`, has raised; the others are not called.
         """
         for one in self._before_commit:
-            one.call()
+            _run(one.call)
             check()
         count = len(self._before_commit)
         for one in self._before_commit_last:
-            one.call()
+            _run(one.call)
             check()
             if len(self._before_commit) != count:
                 raise UsageError(
@@ -112,7 +116,7 @@ class Callbacks:
         """Call what is to be called after the commit."""
         for one in self._after_commit:
             try:
-                one.call(tx)
+                _run(one.call, tx)
             except Exception:
                 log.exception("after_commit of transaction %d failed", start_ts)
         self._after_commit = []
@@ -125,10 +129,35 @@ class Callbacks:
         """Call what is to be called after a rollback."""
         for call in self._after_rollback:
             try:
-                call()
+                _run(call)
             except Exception:
                 log.exception("after_rollback of transaction %d failed", start_ts)
         self._after_rollback = []
+
+
+def check_callback(name: str, callback: C) -> C:
+    """Return what is to be called, if it can be.
+
+    Raises:
+        TypeError: it is no function, or an `async def`, which nobody would await.
+    """
+    if not callable(callback):
+        raise TypeError(f"{name} takes a function, not {callback!r:.80}")
+    if any(map(inspect.iscoroutinefunction, (callback, type(callback).__call__))):
+        raise TypeError(f"{name} takes a plain function; let it start a task of its own")
+    return callback
+
+
+def _run(call: Callable[..., object], *args: object) -> None:
+    """Call something, and see that it has run.
+
+    Raises:
+        TypeError: it has returned a coroutine, which nobody awaits: nothing of it was done.
+    """
+    returned = call(*args)
+    if isinstance(returned, CoroutineType):
+        returned.close()
+        raise TypeError(f"{call!r:.80} returned a coroutine, which nobody awaits; call it plainly")
 
 
 # In place: a commit that begins walks along one of these lists, and may call who has a savepoint.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -107,6 +108,51 @@ def test_a_callback_does_not_commit(client: Client, *, is_caught: bool) -> None:
             tx.commit()
         assert tx.status == "rolled_back"
         assert client.read() == {}
+
+
+class Awaited:
+    """What a call gives has to be awaited."""
+
+    async def __call__(self, *_: object) -> None:
+        """Forbid what nobody asked about."""
+        raise ZeroDivisionError
+
+
+async def forbid(*_: object) -> None:
+    """Forbid it, if anybody awaits this."""
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("callback", [None, "text", forbid, partial(forbid, 1), Awaited()])
+@pytest.mark.parametrize("name", ["before_commit", "after_commit", "after_rollback", "when_undone"])
+def test_what_would_not_run_is_refused_as_a_callback(
+    client: Client, name: str, callback: object
+) -> None:
+    """A coroutine that was to forbid a commit was never begun, and it was committed."""
+    tx = client.tm.begin()
+    put(tx)
+    with pytest.raises(TypeError, match=f"{name} takes a (plain )?function"):
+        getattr(tx, name)(callback)
+    tx.commit()
+
+
+def test_a_check_that_nobody_awaits_forbids_the_commit(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It returns at once, and has looked at nothing."""
+    tx = client.tm.begin()
+    put(tx)
+    tx.before_commit(lambda: forbid())  # noqa: PLW0108 - no function of asyncio's by its looks
+    tx.after_rollback(lambda: forbid())  # noqa: PLW0108 - as above
+    with pytest.raises(TypeError, match="returned a coroutine, which nobody awaits"):
+        tx.commit()
+    assert (tx.status, client.raw()) == ("rolled_back", [])
+    assert "after_rollback of transaction" in caplog.text
+    tx = client.tm.begin()
+    put(tx)
+    tx.after_commit(lambda _: forbid())
+    tx.commit()
+    assert "after_commit of transaction" in caplog.text
 
 
 def test_a_savepoint_that_a_callback_leaves_open_ends_the_transaction(client: Client) -> None:
