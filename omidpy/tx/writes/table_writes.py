@@ -153,6 +153,11 @@ class TableWrites:
         self._layout = layout
         self.name = layout.name
         self._flaw: Final = f"writing to table {layout.name!r} was interrupted"
+        self._half: Final = (
+            f"a batch of table {layout.name!r} has not ended, or was interrupted, and what it has "
+            "collected may be in the transaction in part; leave its block, or without one call its "
+            "send(), before the commit"
+        )
         self._is_conflict_free = conflict_free
         self._is_unindexed = minds_indexes or not layout.is_phoenixs
 
@@ -306,11 +311,7 @@ class TableWrites:
 
     def begin_half(self, of: object) -> None:
         """Let nothing of what is handed over now be committed before all of something is there."""
-        self._buffer.begin_half(
-            of,
-            f"a batch of table {self._layout.name!r} has not ended, or was interrupted, and a part "
-            "of it had reached the transaction; leave its block before the commit",
-        )
+        self._buffer.begin_half(of, self._half)
 
     def end_half(self, of: object) -> None:
         """Note that all of something was handed over."""
