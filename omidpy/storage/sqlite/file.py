@@ -45,7 +45,9 @@ APPLICATION_ID: Final = 0x4F4D4944
 CHECKPOINT_PAGES: Final = 4096
 """Pages in the write-ahead log, 16 MiB, at which a writer moves them into the file."""
 LOG_LIMIT_BYTES: Final = 64 << 20
-"""To what the log is cut when it starts over."""
+"""To what the log is cut when it starts over, which a writer sees to once it is longer."""
+READS_END_S: Final = 1.0
+"""How long that one waits for those who read in the log; behind as much again the next one does."""
 CACHE_KIB: Final = 8192
 """Page cache of a connection."""
 READS_LOOK_S: Final = 0.1
@@ -122,6 +124,8 @@ class Database:
         self._is_closed = False
         self._name = Named(self.path)
         self._gaps = Gaps(self.path)
+        self._anew_bytes = LOG_LIMIT_BYTES
+        """Beyond which length the log is to start over."""
         make_private(Path(self.path))
         check_only_name(self.path)
         self._writers = {
@@ -275,17 +279,30 @@ class Database:
                 self._close_gaps()
             self._give_up(handle, error)
             raise
-        if handle is self._writers[False] and self._gaps.is_long(CHECKPOINT_PAGES):
-            self._move_log(handle)
+        if (length_bytes := self._gaps.length_bytes()) > self._anew_bytes:
+            # First, so that one that fails is not tried again by each writer.
+            self._anew_bytes = length_bytes + LOG_LIMIT_BYTES
+            self._move_log(handle, self._begin_log_anew)
+        elif handle is self._writers[False] and self._gaps.is_long(CHECKPOINT_PAGES):
+            self._move_log(handle, _checkpoint)
         return done
 
-    def _move_log(self, handle: Handle) -> None:
+    def _begin_log_anew(self, connection: sqlite3.Connection) -> None:
+        """Move all of the log, and wait for those who read in it, so that it starts over.
+
+        Where readers follow each other without a gap, each move ends at what the slowest one reads,
+        and the log never starts over by itself.
+        """
+        if _checkpoint_all(connection, wait_s=min(READS_END_S, self._lock_timeout_s)):
+            self._anew_bytes = LOG_LIMIT_BYTES
+
+    def _move_log(self, handle: Handle, move: Callable[[sqlite3.Connection], None]) -> None:
         """Move the log into the file, where SQLite would not tell of a sync that fails there.
 
         What was written is written, whatever comes of this: the next writer tries again.
         """
         try:
-            handle.run(_checkpoint)
+            handle.run(move)
         except SQLITE_ERRORS as error:
             if may_have_torn(error):
                 self._close_gaps()
@@ -501,6 +518,15 @@ def read_meta(connection: sqlite3.Connection) -> dict[str, object] | None:
 
 def _checkpoint(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def _checkpoint_all(connection: sqlite3.Connection, *, wait_s: float) -> bool:
+    """Move all of the log, and wait until nobody reads in it; say whether both came to an end."""
+    (timeout_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute(f"PRAGMA busy_timeout = {round(1000 * wait_s)}").fetchall()
+    ((is_busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+    connection.execute(f"PRAGMA busy_timeout = {timeout_ms}").fetchall()
+    return not is_busy
 
 
 def force_sync(connection: sqlite3.Connection) -> None:

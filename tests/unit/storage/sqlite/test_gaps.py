@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -151,6 +153,82 @@ def test_a_log_that_nobody_syncs_stays_short(
         lambda connection: limits.extend(*connection.execute("PRAGMA wal_autocheckpoint"))
     )
     assert limits == [0]
+
+
+@contextmanager
+def reads_without_a_gap(path: Path) -> Iterator[None]:
+    """Let two readers take turns at ending a view and beginning the next, so that one stands."""
+    is_over = threading.Event()
+    turns = [threading.Semaphore(1), threading.Semaphore(0)]
+
+    def begin(connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM omidpy_tables").fetchone()
+
+    def read(own: threading.Semaphore, others: threading.Semaphore) -> None:
+        connection = sqlite3.connect(path, isolation_level=None)
+        begin(connection)
+        while not is_over.is_set():
+            own.acquire()
+            connection.execute("COMMIT")
+            begin(connection)
+            others.release()
+        connection.close()
+
+    threads = [threading.Thread(target=read, args=pair) for pair in (turns, turns[::-1])]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        for turn in turns:
+            turn.release()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_log_in_which_somebody_always_reads_starts_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch, *, durable: bool
+) -> None:
+    """Each move ends at what the oldest reader sees, so that it grew for as long as they read."""
+    monkeypatch.setattr(file, "CHECKPOINT_PAGES", 16)
+    monkeypatch.setattr(file, "LOG_LIMIT_BYTES", 256 << 10)
+    store = SqliteStore(path)
+    store.create_table(TableSchema("t", [FamilySchema(b"cf")]))
+    lengths = []
+    with reads_without_a_gap(path):
+        for number in range(64):
+            store.write({"t": [put(b"%d" % number, 1, bytes(40_000))]}, durable=durable)
+            lengths.append(path.with_name("store.db-wal").stat().st_size)
+    assert max(lengths) < 1 << 20
+    assert len(keys_of(store.scan("t"))) == 64
+    store.close()
+
+
+def test_a_reader_that_stands_still_holds_few_writers_up(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it reads in the log that cannot start over; each try is behind as much again."""
+    monkeypatch.setattr(file, "LOG_LIMIT_BYTES", 256 << 10)
+    monkeypatch.setattr(store._file, "_anew_bytes", 256 << 10)
+    tries: list[float] = []
+
+    def wait(_: sqlite3.Connection, *, wait_s: float) -> bool:
+        tries.append(wait_s)
+        return False
+
+    monkeypatch.setattr(file, "_checkpoint_all", wait)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM omidpy_tables").fetchone()
+    for number in range(32):
+        store.write({"t": [put(b"%d" % number, 1, bytes(40_000))]})
+    log_bytes = path.with_name("store.db-wal").stat().st_size
+    assert log_bytes > 1 << 20
+    assert 2 <= len(tries) <= log_bytes / (256 << 10)
+    reader.close()
 
 
 def test_a_log_that_began_anew_is_short(
