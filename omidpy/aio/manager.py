@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextvars import ContextVar
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
@@ -24,6 +23,7 @@ from omidpy.aio.lanes import (
 )
 from omidpy.aio.retry import Attempts
 from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
+from omidpy.base.callers.blocks import Around
 from omidpy.base.callers.runners import Runner
 from omidpy.base.telemetry.client_metrics import ClientMetrics
 from omidpy.connect import connect as connect_blocking
@@ -71,8 +71,7 @@ class TransactionManager:
         """
         self.blocking = blocking
         self.lane = self.threads = Threads(threads)
-        self._ambient: ContextVar[tuple[tuple[Transaction, Runner], ...]]
-        self._ambient = ContextVar("aio", default=())
+        self._around: Around[tuple[Transaction, Runner]] = Around()
 
     def __repr__(self) -> str:
         return f"<aio.{repr(self.blocking).removeprefix('<')}"
@@ -228,7 +227,7 @@ class TransactionManager:
                         remedy = "begin one in this event loop"
                         raise elsewhere(function, rest[0].start_ts, remedy)
                     return await join(rest[0], owner, rest[1:], kwargs)
-                ambient = self._ambient.get()
+                ambient = self._around.found()
                 if ambient and ambient[-1][0].status is TransactionStatus.RUNNING:
                     tx, runner = ambient[-1]
                     if not runner.is_current:
@@ -260,11 +259,11 @@ class TransactionManager:
 
     def push_ambient(self, tx: Transaction) -> None:
         """Let `transactional` functions called from here on join `tx`."""
-        self._ambient.set((*self._ambient.get(), (tx, Runner())))
+        self._around.enter((tx, Runner()))
 
     def pop_ambient(self, tx: Transaction) -> None:
         """End what `push_ambient` began."""
-        self._ambient.set(tuple(one for one in self._ambient.get() if one[0] is not tx))
+        self._around.leave(lambda one: one[0] is tx)
 
     async def close(self) -> None:
         """Finish the post-commit work, then close the oracle and the store."""

@@ -7,9 +7,9 @@ nothing down here points up to the manager.  It decides nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from omidpy.base.callers.blocks import Around
 from omidpy.base.callers.runners import Runner
 from omidpy.base.cells import table_id
 from omidpy.base.telemetry.client_metrics import Tally
@@ -148,7 +148,7 @@ class Session:
         """Finds an export queue by its id."""
         self.publishing: Callable[[], Publishing] = publishing or _no_publishing
         """Publishes to object stores."""
-        self._ambient: ContextVar[tuple[Joinable, ...]] = ContextVar("ambient", default=())
+        self._around: Around[Joinable] = Around(lambda tx: tx.is_in_block)
 
     def trace_by(self, tracing: Tracing | None) -> None:
         """Let transactions make spans from now on; None: no more."""
@@ -172,15 +172,15 @@ class Session:
 
     def push_ambient(self, transaction: Joinable) -> None:
         """Let `transactional` functions called from here on join `transaction`."""
-        self._ambient.set((*self.ambient(), transaction))
+        self._around.enter(transaction)
 
     def ambient(self) -> tuple[Joinable, ...]:
         """Return what can be joined, without blocks that an exception ended at their very end."""
-        return tuple(tx for tx in self._ambient.get() if tx.is_in_block)
+        return self._around.found()
 
     def pop_ambient(self, transaction: Joinable) -> None:
         """End what `push_ambient` began."""
-        self._ambient.set(tuple(tx for tx in self._ambient.get() if tx is not transaction))
+        self._around.leave(lambda tx: tx is transaction)
 
     # -- fork ----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -213,3 +214,43 @@ def test_asyncio_decorates_async_functions_and_methods(client: Client) -> None:
             assert all(map(client.read, (b"a", b"b", b"c")))
 
     asyncio.run(main())
+
+
+# -- what blocks leave behind ----------------------------------------------------------------------
+
+
+def test_blocks_of_many_managers_leave_one_variable() -> None:
+    """A context keeps all that were ever set in it, and so one of each manager that is gone."""
+    context = Context()
+
+    def enter() -> None:
+        with Client().tm.begin() as tx:
+            put(tx, b"a")
+
+    async def enter_as_task() -> None:
+        async with aio.TransactionManager(Client().tm).begin() as tx:
+            await tx.table(TABLE).put(b"a", {b"cf:q": b"v"})
+
+    counts = []
+    for _ in range(3):
+        context.run(enter)
+        with asyncio.Runner() as runner:
+            runner.run(enter_as_task(), context=context)
+        counts.append(len(context))
+    assert counts[1:] == counts[:1] * 2
+
+
+def test_a_block_is_found_by_its_own_manager_alone() -> None:
+    """Of two stores each has its own transactions, in whatever order their blocks begin and end."""
+    one, other = Client(), Client()
+
+    @one.tm.transactional
+    def joined(tx: Transaction) -> int:
+        return tx.start_ts
+
+    with one.tm.begin() as tx:
+        with other.tm.begin():
+            assert joined() == tx.start_ts
+        assert joined() == tx.start_ts
+    with other.tm.begin():
+        assert joined() > tx.start_ts
