@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from itertools import islice
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Self
 
-from omidpy.aio.lanes import Lane
+from omidpy.aio.lanes import Fetched, Lane
 from omidpy.model import Change, Timestamp
 from omidpy.reading.changes import feed
-
-MOST_AT_ONCE = 1000
 
 
 class ChangeFeed(AsyncIterator[Change]):
@@ -23,13 +19,7 @@ class ChangeFeed(AsyncIterator[Change]):
         self._lane = lane
         self._open = opened
         self._blocking: feed.ChangeFeed | None = None
-        # Filled by a thread in one step, and emptied in the event loop: tasks may share the feed.
-        self._ready: deque[tuple[Change, Timestamp | None]] = deque()
-        self._failure: Exception | None = None
-        """What follows what is ready."""
-        self._has_ended = False
-        self._is_closed = False
-        self._size = 1
+        self._fetched = Fetched(lane, self._opened)
         self.offset: Timestamp | None = None
         """As in the blocking one; None also before the first change was asked for."""
 
@@ -42,51 +32,26 @@ class ChangeFeed(AsyncIterator[Change]):
         return self
 
     async def __anext__(self) -> Change:
-        while not self._ready:
-            if self._is_closed:
-                raise StopAsyncIteration
-            if self._has_ended:
+        try:
+            change, self.offset = await anext(self._fetched)
+        except StopAsyncIteration:
+            if self._fetched.has_ended:
                 assert self._blocking is not None, "opened for the first page"
                 self.offset = self._blocking.offset
-                raise StopAsyncIteration
-            await self._lane.run(self._turn)
-        change, self.offset = self._ready.popleft()
+            raise
         return change
 
     async def aclose(self) -> None:
         """Free what the feed holds; one that is iterated to its end holds nothing."""
-        self._is_closed = True
-        self._ready.clear()
+        await self._fetched.aclose()
         if self._blocking is not None:
-            await self._lane.finish(self._close, self._blocking)
+            await self._lane.finish(self._blocking.close)
 
-    def _close(self, blocking: feed.ChangeFeed) -> None:
-        blocking.close()
-        self._ready.clear()  # of a page that was fetched before this one's turn
-
-    def _turn(self) -> None:
-        """Fetch more, 1, 2, 4 and so on at a time: the first comes soon, and many in one call."""
-        if self._ready or self._is_closed:
-            return  # another task has waited for the same, or closed the feed
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        if self._blocking is None:
-            self._blocking = self._open()
-        blocking = self._blocking
-        page: list[tuple[Change, Timestamp | None]] = []
-        try:
-            for one in islice(blocking, self._size):
-                page.append((one, blocking.offset))  # noqa: PERF401 - kept if the next one fails
-        except Exception as error:
-            if not page:
-                raise
-            # What came before it is handed out first: the blocking feed counts it as seen.
-            self._failure = error
-        else:
-            self._has_ended = not page
-        self._ready.extend(page)
-        self._size = min(self._size * 2, MOST_AT_ONCE)
+    def _opened(self) -> Iterator[tuple[Change, Timestamp | None]]:
+        self._blocking = blocking = self._open()
+        # The offset goes with what is handed on, not with what was fetched; and a generator would
+        # end where the feed fails.
+        return map(lambda change: (change, blocking.offset), blocking)  # noqa: C417 - see above
 
 
 async def watched(lane: Lane, opened: Callable[[], feed.RowWatch]) -> list[Change]:

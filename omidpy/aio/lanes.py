@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from contextvars import copy_context
 from itertools import islice
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, cast
 
 from omidpy.base.callers.pools import submitted
 from omidpy.base.reach import reached
@@ -301,22 +302,80 @@ def cancelled_text(name: str) -> str:
 def iterated(
     function: Callable[Concatenate[Any, P], Iterator[R]], *, most: int = 1000
 ) -> Callable[Concatenate[Any, P], AsyncIterator[R]]:
-    """Return the method that iterates over what a blocking one yields.
-
-    Items are fetched 1, 2, 4 and so on at a time, `most` at the most: the first comes soon, and
-    many come in one call.
-    """
+    """Return the method that iterates over what a blocking one yields; see `Fetched`."""
 
     @functools.wraps(function)
-    async def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
-        items: Iterator[R] = await self.lane.run(lambda: function(self.blocking, *args, **kwargs))
-        size = 1
-        while page := await self.lane.run(_taken, items, size):
-            for item in page:
-                yield item
-            size = min(size * 2, most)
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> Fetched[R]:
+        return Fetched(self.lane, lambda: function(self.blocking, *args, **kwargs), most=most)
 
     return cast("Callable[Concatenate[Any, P], AsyncIterator[R]]", call)
+
+
+class Fetched(AsyncIterator[R]):
+    """What a blocking iterator yields: opened when the first item is asked for.
+
+    Items are fetched 1, 2, 4 and so on at a time, `most` at the most: the first comes soon, and
+    many come in one call.  What was fetched is there for whoever asks next: tasks may share it, and
+    one that is cancelled while it waits, as by a timeout, takes nothing with it.
+    """
+
+    def __init__(self, lane: Lane, opened: Callable[[], Iterator[R]], *, most: int = 1000) -> None:
+        """Open it in a thread of `lane`, and fetch there."""
+        self._lane = lane
+        self._open = opened
+        self._most = most
+        self._items: Iterator[R] | None = None
+        # Filled by a thread in one step, and emptied in the event loop: tasks may share it.
+        self._ready: deque[R] = deque()
+        self._failure: Exception | None = None
+        """What follows what is ready."""
+        self.has_ended = False
+        """Whether nothing more will be fetched."""
+        self._is_closed = False
+        self._size = 1
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> R:
+        while not self._ready:
+            if self._is_closed or self.has_ended:
+                raise StopAsyncIteration
+            await self._lane.run(self._turn)
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Free what it holds; one that is iterated to its end holds nothing."""
+        self._is_closed = True
+        self._ready.clear()
+        if self._items is not None:
+            await self._lane.finish(self._close)
+
+    def _close(self) -> None:
+        self._items = None  # of which a generator frees what it holds
+        self._ready.clear()  # of a page that was fetched before this one's turn
+
+    def _turn(self) -> None:
+        if self._ready or self._is_closed:
+            return  # another task has waited for the same, or closed it
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self._items is None:
+            self._items = self._open()
+        page: list[R] = []
+        try:
+            for one in islice(self._items, self._size):
+                page.append(one)  # noqa: PERF402 - kept if the next one fails
+        except Exception as error:
+            if not page:
+                raise
+            # What came before it is handed out first.
+            self._failure = error
+        else:
+            self.has_ended = not page
+        self._ready.extend(page)
+        self._size = min(self._size * 2, self._most)
 
 
 def opening(
@@ -370,7 +429,3 @@ class Opening(Awaitable[R], AbstractAsyncContextManager[R], Generic[R]):
     ) -> bool | None:
         assert self._context is not None, "entered before"
         return await self._context.__aexit__(exc_type, exc, traceback)
-
-
-def _taken(items: Iterator[R], count: int) -> list[R]:
-    return list(islice(items, count))

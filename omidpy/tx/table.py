@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from omidpy.base.cells import is_tombstone
 from omidpy.base.rows.simple import values_of
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from omidpy.reading.paired_pages import PageOfValues
     from omidpy.reading.snapshot import Snapshot
     from omidpy.tx.writes.buffer import WriteBuffer
+
+R = TypeVar("R")
 
 Overlay: TypeAlias = Mapping[tuple[bytes, bytes], bytes]
 
@@ -250,7 +252,8 @@ class TransactionalTable(Counters, Frames):
 
         Raises:
             StorageError: from the iterator, at its end: the table was dropped or truncated
-                meanwhile, or on HBase disabled and perhaps restored.  What came may be a part.
+                meanwhile, or on HBase disabled and perhaps restored.  What came may be a part.  And
+                whenever more is asked for of a scan that has failed.
             SnapshotTooOld: from the iterator: versions that it needs may have been collected.
 
         Cost: 1 RPC for `batch_size` rows, see `Snapshot.scan`.
@@ -273,7 +276,12 @@ class TransactionalTable(Counters, Frames):
             page_rows=page_rows,
             reverse=reverse,
         )
-        return rows if limit is None else islice(rows, limit)
+        return self._whole(rows if limit is None else islice(rows, limit))
+
+    def _whole(self, found: Iterator[R]) -> Iterator[R]:
+        from omidpy.reading.whole import whole  # noqa: PLC0415 - not all scan
+
+        return whole(found, f"this scan of table {self.name!r}")
 
     def scan_arrow(
         self,
@@ -313,7 +321,7 @@ class TransactionalTable(Counters, Frames):
         rows = self._scan(
             key_range, specs, include_timestamp=False, page_rows=page_rows, reverse=reverse
         )
-        return record_batches(rows, checked, batch_rows=batch_rows)
+        return self._whole(record_batches(rows, checked, batch_rows=batch_rows))
 
     def _scan(
         self,

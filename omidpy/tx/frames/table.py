@@ -58,11 +58,13 @@ class Frames:
             ConfigError: pyarrow is not installed.
             CorruptCell: while it is read: a value that its codec cannot read, named by row and
                 column.
-            StorageError: at the end: the table was dropped, truncated or restored meanwhile.
+            StorageError: at the end: the table was dropped, truncated or restored meanwhile; and
+                whenever more is asked for of a read that has failed.
 
         Cost: 1 RPC for up to 1000 rows, see `Snapshot.scan`.
         """
-        from omidpy.tx.frames.reading import (  # noqa: PLC0415 - few read frames
+        from omidpy.reading.whole import whole  # noqa: PLC0415 - few read frames
+        from omidpy.tx.frames.reading import (  # noqa: PLC0415 - the same
             pyarrow,
             record_batches,
             schema_of,
@@ -79,8 +81,9 @@ class Frames:
             include_timestamp=shape.has_commit_ts,
             batch_size=min(batch_rows, MOST_PAGE_ROWS),
         )
+        batches = record_batches(shape, rows, batch_rows=batch_rows)
         return arrow.RecordBatchReader.from_batches(
-            schema_of(arrow, shape), record_batches(shape, rows, batch_rows=batch_rows)
+            schema_of(arrow, shape), whole(batches, f"this read of table {self.name!r}")
         )
 
     def write_arrow(
