@@ -7,9 +7,9 @@ come back, would take a part of the rows for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from omidpy.errors import StorageError
 
@@ -32,8 +32,29 @@ class _Ending(Iterator[Any]):
         )
 
 
+class _Whole(chain[R]):
+    """In C, but for what is done once: scans hand out millions of rows."""
+
+    __slots__ = ("_ending", "_found")
+
+    _found: Generator[R, None, None]
+    _ending: _Ending
+
+    def __new__(cls, found: Generator[R, None, None], ending: _Ending) -> Self:
+        one = super().__new__(cls, found, ending)
+        one._found, one._ending = found, ending
+        return one
+
+    def close(self) -> None:
+        """Ask for no more, as of a generator; what it holds is free."""
+        self._ending.is_reached = True
+        self._found.close()
+
+
 def whole(found: Iterator[R], what: str) -> Iterator[R]:
     """Return an iterator over the same that ends where they do, and not where they fail.
+
+    It can be closed, as a generator can.
 
     Args:
         found: What comes.
@@ -43,10 +64,9 @@ def whole(found: Iterator[R], what: str) -> Iterator[R]:
         StorageError: from the iterator, whenever more is asked for behind a failure.
     """
     ending = _Ending(what)
-    # In C, but for what is done once: scans hand out millions of rows.
-    return chain(_noted(found, ending), ending)
+    return _Whole(_noted(found, ending), ending)
 
 
-def _noted(found: Iterator[R], ending: _Ending) -> Iterator[R]:
+def _noted(found: Iterator[R], ending: _Ending) -> Generator[R, None, None]:
     yield from found
     ending.is_reached = True

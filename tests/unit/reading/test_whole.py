@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Generator, Iterator
 from threading import Event
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -188,3 +189,22 @@ def test_a_scan_that_was_closed_in_asyncio_is_over(client: Client) -> None:
             assert await anext(found, None) is None
 
     asyncio.run(main())
+
+
+def test_one_that_is_closed_frees_what_it_holds_and_has_ended() -> None:
+    """As a generator, which scans were: `contextlib.closing` takes them."""
+    freed = []
+
+    def rows() -> Iterator[int]:
+        try:
+            yield from range(3)
+        finally:
+            freed.append(True)
+
+    with contextlib.closing(
+        cast("Generator[int, None, None]", whole(rows(), "this scan"))
+    ) as found:
+        assert next(found) == 0
+        assert not freed
+    assert freed
+    assert list(found) == []
