@@ -20,7 +20,7 @@ from contextlib import suppress
 
 from omidpy.committers.objects import pendings
 from omidpy.committers.objects.answers import NoBucket
-from omidpy.committers.objects.uploads import Sender, UploadedFile
+from omidpy.committers.objects.uploads import UploadedFile
 from omidpy.committers.protocol import Attempt, DelayedFile
 from omidpy.committers.publishing import remains
 from omidpy.committers.s3 import S3Committer
@@ -83,7 +83,7 @@ class MagicCommitter(S3Committer):
     def setup_task(self, task: TaskId) -> Attempt:
         """Begin an attempt; no request."""
         below = self.folder.key(pendings.attempt_folder(self.job_id, task))
-        sender = Sender(self.store)
+        sender = self._sender()
 
         def make(path: str) -> DelayedFile:
             self._check_free(path)

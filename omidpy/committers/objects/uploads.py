@@ -62,12 +62,24 @@ def part_bytes(number: int, first_bytes: int) -> int:
     return int(min(first_bytes << ((number - 1) // PARTS_OF_A_SIZE), LARGEST_PART_BYTES))
 
 
+def never() -> bool:
+    """Say that nobody who sends is late."""
+    return False
+
+
 class Sender:
     """Sends parts of one attempt's files in the background (M3), until the attempt is given up."""
 
-    def __init__(self, store: ObjectStore) -> None:
-        """Send to a store."""
+    def __init__(self, store: ObjectStore, is_late: Callable[[], bool] = never) -> None:
+        """Send to a store.
+
+        Args:
+            store: The store.
+            is_late: Whether the job has ended without the attempt; asked behind each upload that it
+                begins, which no sweep of the job's may come behind.
+        """
         self.store = store
+        self.is_late = is_late
         self._sent: deque[Future[str]] = deque()
         self._is_ended = False
         self._lock = threading.Lock()
@@ -209,11 +221,24 @@ class UploadedFile:
     def _begun(self) -> Future[str]:
         if self._is_dead:
             raise CommitterError(f"the file s3://{self._bucket}/{self._key} was given up")
-        store = self._sender.store
-        self._upload = self._sender.begin(
-            lambda: store.create_upload(self._bucket, self._key, self._job_id, self._stamp)
-        )
+        self._upload = self._sender.begin(self._create)
         return self._upload
+
+    def _create(self) -> str:
+        """Begin the upload; return its id.
+
+        Raises:
+            CommitterError: The store failed, or the job has ended, and nothing is left.
+        """
+        store = self._sender.store
+        upload_id = store.create_upload(self._bucket, self._key, self._job_id, self._stamp)
+        if self._sender.is_late():
+            store.abort_upload(self._bucket, self._key, upload_id)
+            raise CommitterError(
+                f"the attempt that writes s3://{self._bucket}/{self._key} comes too late: job "
+                f"{self._job_id} was committed without it, and it leaves nothing"
+            )
+        return upload_id
 
     def _send(self, data: bytes) -> None:
         number = len(self._parts) + 1

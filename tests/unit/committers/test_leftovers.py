@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from omidpy import committers
 from omidpy.committers.hadoop import leftovers
+from omidpy.committers.heads import standing
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
@@ -187,6 +188,33 @@ def test_a_job_whose_tasks_have_all_ended_is_aborted_at_once(
     monkeypatch.setattr(sources, "_wait", _Waiting(lambda: pytest.fail("nobody waits")))
     _BatchWriter(settings(), made).abort([_Message(task_of(made, 0))])
     assert left(store) == []
+
+
+@pytest.mark.parametrize("name", ["omidpy", "directory", "magic"])
+@pytest.mark.parametrize("runs_twice", [False, True])
+def test_an_upload_that_an_attempt_begins_behind_the_end_of_its_job_goes(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, name: str, *, runs_twice: bool
+) -> None:
+    """It stood still, or was run beside another one, and the one sweep of its job is over."""
+    now_s = 0.0
+    monkeypatch.setattr(standing, "elapsed_s", lambda: now_s)
+    made = settings(committer=name).committer()
+    made.runs_twice = runs_twice
+    attempt, late = (made.setup_task(TaskId(0, number)) for number in range(2))
+    every_s = standing.AWAITED_BESIDE_S if runs_twice else standing.AWAITED_S
+    now_s += every_s
+    with attempt.open("f0") as file:
+        file.write(b"x")
+    made.commit_job([made.commit_task(attempt)])
+    assert visible(store) == ["f0"]
+    now_s += every_s
+    with pytest.raises(CommitterError, match="comes too late"):  # noqa: PT012 - at either step
+        with late.open("f1") as file:
+            file.write(b"x")
+        made.commit_task(late)
+    made.abort_task(late)
+    assert left(store) == []
+    assert visible(store) == ["f0"]
 
 
 @pytest.mark.parametrize("name", ["omidpy", "directory", "magic"])

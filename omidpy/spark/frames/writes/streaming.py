@@ -24,7 +24,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from omidpy.base.telemetry.stages import GROUP
-from omidpy.errors import AlreadyCommitted, UsageError
+from omidpy.errors import AlreadyCommitted, TransactionClosed, UsageError
 from omidpy.manager import DEFAULT_RETRY_BUDGET_S, TransactionManager
 from omidpy.spark.frames.options import Words, WriteWords, words, write_words
 from omidpy.spark.frames.types import shape_of
@@ -131,10 +131,16 @@ class BatchWriter(DataSourceStreamArrowWriter):
         batch = self._batch(found[0].query, batchId, found[0].run)
         jobs.commit(replace(job, once=batch), [one.part for one in found])
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - see above
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - see above
         """Take a batch back: on the driver."""
         if found := _found(messages):
-            jobs.abort(self._job_of(found[0]), [one.part for one in found])
+            try:
+                jobs.abort(self._job_of(found[0]), [one.part for one in found])
+            except TransactionClosed as error:
+                raise TransactionClosed(
+                    f"all of batch {batchId} is written to table {self._said.table!r}, whatever "
+                    "failed behind that; start the query again, which passes over it"
+                ) from error
 
     def _job_of(self, message: BatchMessage) -> Job:
         return replace(self._plain(), token=message.token, client=message.client, name=message.name)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omidpy.errors import AlreadyCommitted, UsageError, WriteConflict
+from omidpy.errors import AlreadyCommitted, TransactionClosed, UsageError, WriteConflict
 from omidpy.spark.frames.options import Words, write_words
 from omidpy.spark.frames.writes.streaming import (
     QUERY,
@@ -118,7 +118,10 @@ def test_a_batch_that_failed_leaves_nothing(world: JobWorld) -> None:
     query.make().abort([*query.tasks(0, b"a"), None], 0)
     query.make().abort([None], 0)
     assert (world.seen(), world.cells()) == ({}, before)
-    query.run(0, b"b")
+    messages = query.tasks(0, b"b")
+    query.commit(0, messages)
+    with pytest.raises(TransactionClosed, match=r"all of batch 0 is written .*start the query aga"):
+        query.make().abort(messages, 0)
     query.make().abort(query.tasks(0, b"b"), 0)
     assert set(world.seen()) == {b"b"}
 
