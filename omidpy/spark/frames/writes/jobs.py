@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -174,6 +174,24 @@ def check_base(tx: Transaction, table: str, shape: Shape, names: Sequence[str]) 
             f"transaction {tx.start_ts} has written to table {table!r} before, which the tasks of "
             "a frame with deletes or counters would not see; write that frame first"
         )
+
+
+@contextmanager
+def handing_on(place: Place) -> Iterator[TransactionManager]:
+    """Open a store to begin in it what another process ends, and is held until then.
+
+    What is not begun after all is held no longer than for any process that has gone.
+    """
+    client: int | None = None
+    try:
+        with place.connect(hands_on=True) as tm:
+            client = getattr(tm.oracle, "client", None)
+            yield tm
+    except BaseException:
+        if client is not None:
+            with suppress(OmidError):
+                place.connect(client).close()
+        raise
 
 
 def begin(

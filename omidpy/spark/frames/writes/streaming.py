@@ -79,7 +79,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
         return self.__dict__
 
     def _begin(self) -> Job:
-        with self._said.place.connect(hands_on=True) as tm:
+        with jobs.handing_on(self._said.place) as tm:
             # A transaction that uses a key begins behind the table of keys.
             open_keys(tm.session)
             place = self._said.place.seen(tm.store)

@@ -109,22 +109,23 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
         is_conflict_free=given.is_conflict_free,
         rows_per_transaction=given.rows_per_transaction,
     )
-    with said.place.connect(hands_on=True) as tm:
-        place = said.place.seen(tm.store)
-        done_ts: int | None = None
-        token, once, key = b"", None, given.idempotency_key
-        has_end = False
-        if key is not None:
-            once = keyed_write(key, said.table, shape, given.replaced)
-        if given.rows_per_transaction is None:
-            jobs.check_size(
-                tm.session,
-                said.table,
-                shape,
-                given.estimated_rows,
-                is_conflict_free=given.is_conflict_free,
-            )
-            try:
+    done_ts: int | None = None
+    token, once, key = b"", None, given.idempotency_key
+    has_end = False
+    if key is not None:
+        once = keyed_write(key, said.table, shape, given.replaced)
+    try:
+        with jobs.handing_on(said.place) as tm:
+            place = said.place.seen(tm.store)
+            client: int | None = getattr(tm.oracle, "client", None)
+            if given.rows_per_transaction is None:
+                jobs.check_size(
+                    tm.session,
+                    said.table,
+                    shape,
+                    given.estimated_rows,
+                    is_conflict_free=given.is_conflict_free,
+                )
                 token = jobs.begin(
                     tm,
                     said.table,
@@ -133,14 +134,13 @@ def writer_of(options: Mapping[str, str], schema: pa.Schema, *, overwrite: bool)
                     once=once,
                     is_fencing=given.is_fencing,
                 )
-            except AlreadyCommitted as before:
-                done_ts = before.commit_ts
-                log.info("nothing is to be written to table %s: %s", said.table, before)
-        else:
-            has_end = several.can_end(tm.session)
-            with tm.begin() as tx:
-                jobs.check_target(tx, said.table, shape)
-        client: int | None = getattr(tm.oracle, "client", None)
+            else:
+                has_end = several.can_end(tm.session)
+                with tm.begin() as tx:
+                    jobs.check_target(tx, said.table, shape)
+    except AlreadyCommitted as before:
+        done_ts = before.commit_ts
+        log.info("nothing is to be written to table %s: %s", said.table, before)
     return TableWriter(
         Job(
             place,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -209,6 +211,24 @@ def test_a_part_that_is_missing_aborts(world: JobWorld) -> None:
     with pytest.raises(TransactionAborted, match="neither merged nor discarded"):
         jobs.commit(job, [part])
     assert (world.seen(), world.cells()) == ({}, 0)
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_what_is_not_begun_after_all_is_held_no_longer(*, is_done: bool) -> None:
+    """As where a write was done before: nobody comes as the client of the process that looked."""
+    connections: list[tuple[int | None, bool]] = []
+    manager: Any = nullcontext(SimpleNamespace(oracle=SimpleNamespace(client=7)))
+    manager.close = lambda: None
+
+    def connect(client: int | None = None, *, hands_on: bool = False) -> Any:
+        connections.append((client, hands_on))
+        return manager
+
+    place: Any = SimpleNamespace(connect=connect)
+    with suppress(UsageError), jobs.handing_on(place):
+        if is_done:
+            raise UsageError("it was done before")
+    assert connections == [(None, True), (7, False)][: 1 + is_done]
 
 
 # -- answers that are lost -------------------------------------------------------------------------
