@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -14,7 +13,7 @@ from compactor.pruning.timestamps import NOBODY, Asked
 from compactor.report import Report
 from compactor.run.environment import Environment, Executors
 from compactor.run.plan import run
-from compactor.shell.display import details, shown_progress, summary
+from compactor.shell.display import details, shown_progress, summary, tell
 from compactor.shell.files import check_file, put_file
 from compactor.shell.metrics import JOB, check_target, export, values_of
 from omidpy.base.telemetry.events import JSON, TEXT, event_line
@@ -77,7 +76,7 @@ def compact_address(
             )
             return run(store, options, environment)
     except KeyboardInterrupt:
-        print(interrupted(store_url, options), file=sys.stderr, flush=True)
+        tell(interrupted(store_url, options))
         raise
     finally:
         store.close()
@@ -125,7 +124,7 @@ def show(
 
     What was done to each table goes to stderr, if it is asked for or the run was long.  A file that
     cannot be written is named there, and makes the exit code 1: whoever reads it finds none, or the
-    old one.
+    old one.  So does stdout.
     """
     code = exit_code_of(report, options)
     if options.metrics is not None and not report.dry_run:
@@ -135,14 +134,17 @@ def show(
             put_file(report_path, f"{report.json()}\n".encode())
         except OSError as error:
             code = EXIT_FAILED
-            what = f"compaction: done, and no report in {report_path}: {error}"
-            print(what, file=sys.stderr, flush=True)
+            tell(f"compaction: done, and no report in {report_path}: {error}")
     if log_format == JSON:
         say_end(report, exit_code=code)
     elif is_detailed or report.seconds >= LONG_RUN_S:
         for line in details(report):
-            print(f"compaction: {line}", file=sys.stderr, flush=True)
-    print(report.json() if as_json else summary(report), flush=True)
+            tell(f"compaction: {line}")
+    try:
+        print(report.json() if as_json else summary(report), flush=True)
+    except OSError as error:
+        code = EXIT_FAILED
+        tell(f"compaction: done, and its report cannot be written to stdout: {error.strerror}")
     return code
 
 
@@ -152,7 +154,7 @@ def say_end(report: Report, *, exit_code: int) -> None:
     values = values_of(report, exit_code=exit_code, now_s=now_s)
     known = {f"{JOB}_{name}": value for name, value in values.items() if value is not None}
     line = event_line(JSON, "compaction-done", now_s, "info", dry_run=report.dry_run, **known)
-    print(line, file=sys.stderr, flush=True)
+    tell(line)
 
 
 def check_targets(report_path: str | None, options: Options) -> None:
@@ -174,5 +176,5 @@ def exit_code(error: OmidError, log_format: str = TEXT) -> int:
     line = f"error: {error}"
     if log_format == JSON:
         line = event_line(JSON, "compaction-failed", time.time(), "error", error=error)
-    print(line, file=sys.stderr, flush=True)
+    tell(line)
     return EXIT_USAGE if isinstance(error, UsageError | ConfigError) else EXIT_FAILED

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -26,6 +26,12 @@ LINE_EVERY_S: Final = 10.0
 """How often a log gets a line."""
 
 
+def tell(line: str, stream: TextIO | None = None) -> None:
+    """Write a line to stderr, or another stream; where nobody takes it the run goes on."""
+    with suppress(OSError):
+        print(line, file=stream or sys.stderr, flush=True)
+
+
 class LineProgress:
     """For logs: one line now and then, and one when all ranges are done."""
 
@@ -38,7 +44,7 @@ class LineProgress:
 
     def note(self, text: str) -> None:
         """Write a sentence as a line of its own."""
-        print(f"compaction: {text}", file=self._stream, flush=True)
+        tell(f"compaction: {text}", self._stream)
 
     def update(self, done: int, total: int, passed: Passed) -> None:
         """Write a line if the last one is old, or if this is the end."""
@@ -80,7 +86,7 @@ class EventProgress(LineProgress):
 
     def _write(self, event: str, **values: object) -> None:
         created_s = self._clock.wall_ms() / 1000
-        print(event_line(JSON, event, created_s, "info", **values), file=self._stream, flush=True)
+        tell(event_line(JSON, event, created_s, "info", **values), self._stream)
 
 
 @contextmanager

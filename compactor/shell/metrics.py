@@ -6,7 +6,6 @@ A run that fails writes nothing, so that what was written last stays and grows o
 
 from __future__ import annotations
 
-import sys
 from http.client import HTTPException
 from typing import Final
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from prometheus_client import (
 )
 
 from compactor.report import Report
+from compactor.shell.display import tell
 from compactor.shell.files import check_file, put_file
 from omidpy.errors import UsageError
 
@@ -76,7 +76,7 @@ def export(target: str, report: Report, *, exit_code: int, now_s: float) -> None
     try:
         send(target, registry, job=JOB)
     except OSError as error:
-        print(f"compaction: no metrics in {target}: {error}", file=sys.stderr, flush=True)
+        tell(f"compaction: no metrics in {target}: {error}")
 
 
 def send(target: str, registry: CollectorRegistry, *, job: str) -> None:

@@ -19,13 +19,20 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Final
+from io import TextIOWrapper
+from typing import Final, NoReturn
 
-from omidpy.base.words.printable import printable
 from omidpy.errors import ConfigError, OmidError, UsageError
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+_TOLD_ON_STDERR: Final = {
+    EXIT_USAGE: "the words of the command are wrong; stderr says how",
+    EXIT_INTERRUPTED: "interrupted; what was done by then is done",
+}
+"""By exit code: what a program is told where a person was told more."""
 
 _DEFAULT_VERBS: Final = {
     "compact": ("run", frozenset({"run", "history", "show", "plot", "--help"})),
@@ -38,29 +45,56 @@ _OF_PUBLISHED: Final = frozenset({"show", "list", "sweep", "--help"})
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
-    from omidpy.cli.app import NOUNS, tree  # noqa: PLC0415 - `import omidpy.cli` stays light
-    from omidpy.cli.completion import typed  # noqa: PLC0415 - see above
+    from omidpy.cli.ending import told_as_interrupts  # noqa: PLC0415 - `import omidpy.cli` stays light
+    from omidpy.cli.saying import begin  # noqa: PLC0415 - see above
 
-    words = list(sys.argv[1:] if arguments is None else arguments)
     # Each try of kazoo's would be a line before the one that says what failed.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
+    if isinstance(sys.stdout, TextIOWrapper):
+        # What a terminal has no letters for is shown as an escape.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    begin()
+    with told_as_interrupts():
+        _run(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(words: list[str]) -> None:
+    from omidpy.cli.app import NOUNS, tree  # noqa: PLC0415 - see `main`
+    from omidpy.cli.completion import typed  # noqa: PLC0415 - see `main`
+    from omidpy.cli.saying import Unsaid  # noqa: PLC0415 - see `main`
+
     try:
         begun = words if (asked := typed()) is None else asked
         noun = begun[0] if begun and begun[0] in (*NOUNS, "--version") else None
-        tree(noun)(args=_with_verb(words), prog_name="omidpy")
+        words = _with_verb(words)
+        tree(noun)(args=words, prog_name="omidpy")
     except OmidError as error:
-        print(printable(f"error: {error}"), file=sys.stderr)
         is_usage = isinstance(error, UsageError | ConfigError)
-        raise SystemExit(EXIT_USAGE if is_usage else EXIT_FAILED) from None
+        _fail(words, str(error), EXIT_USAGE if is_usage else EXIT_FAILED)
     except UnicodeEncodeError as error:
         # A word in other bytes than UTF-8, where it would be a name or a key in the store.
-        text = f"error: {error.object!r:.80} cannot be written as {error.encoding}: {error.reason}"
-        print(printable(text), file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from None
+        text = f"{error.object!r:.80} cannot be written as {error.encoding}: {error.reason}"
+        _fail(words, text, EXIT_USAGE)
+    except Unsaid as error:
+        _fail(words, str(error), EXIT_FAILED)
     except OSError as error:
-        # A file or folder that this user may not touch, a full disk, the output among them.
-        print(printable(f"error: {error}"), file=sys.stderr)
-        raise SystemExit(EXIT_FAILED) from None
+        # A file or folder that this user may not touch, or a full disk.
+        _fail(words, str(error), EXIT_FAILED)
+    except SystemExit as ended:
+        if ended.code in _TOLD_ON_STDERR:
+            _fail(words, "", ended.code)
+        raise
+
+
+def _fail(words: Sequence[str], text: str, code: int) -> NoReturn:
+    """End a command that has failed, with a line for a person, and a document for a program."""
+    from omidpy.cli.saying import print_failure, say  # noqa: PLC0415 - see `main`
+
+    if text:
+        say(f"error: {text}", err=True)
+    if "--json" in words or words[:2] == ["fate", "dump"]:
+        print_failure(text or _TOLD_ON_STDERR.get(code, ""), code)
+    raise SystemExit(code) from None
 
 
 def _with_verb(words: list[str]) -> list[str]:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
 from omidpy.base.telemetry.events import FORMS
 from omidpy.base.words.hosts import is_host
-from omidpy.base.words.printable import printable
+from omidpy.cli.saying import print_json, say
 from omidpy.errors import ConfigError, UsageError
 from omidpy.opening import open_store
 from omidpy.reports.opened import as_set_up, missing_tables
 from omidpy.storage.address import init_command
 from omidpy.storage.base import Store
+
+__all__ = [
+    "Apply",
+    "AsJson",
+    "LogFormat",
+    "Metrics",
+    "MetricsAddress",
+    "StoreUrl",
+    "TsoAddress",
+    "UnaskedTso",
+    "opened",
+    "print_columns",
+    "print_facts",
+    "print_json",
+    "say",
+    "serve_metrics",
+]
 
 StoreUrl: TypeAlias = Annotated[
     str,
@@ -97,11 +113,6 @@ def opened(store_url: str, *, only_looks: bool = False) -> Iterator[Store]:
         store.close()
 
 
-def say(text: str, *, err: bool = False) -> None:
-    """Print text, whoever wrote what is in it; `err` is for stderr."""
-    typer.echo(printable(text), err=err)
-
-
 def serve_metrics(address: str) -> None:
     """Serve what is registered with prometheus_client, in a thread, until the process ends.
 
@@ -120,11 +131,6 @@ def serve_metrics(address: str) -> None:
         serve(host, int(port))
     except OSError as error:
         raise ConfigError(f"--metrics {address}: {error}") from error
-
-
-def print_json(document: Any) -> None:
-    """Print a document as one line of JSON."""
-    say(json.dumps(document))
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

@@ -27,6 +27,7 @@ from typing import Final
 import msgspec
 
 import omidpy
+from omidpy.base.words.arguments import check_at_once
 from omidpy.errors import NoSuchTable, OmidError, OracleUnavailable, UsageError
 from omidpy.manager import TransactionManager
 from omidpy.testing.anomalies import Anomaly, Overlap, overlap
@@ -83,8 +84,7 @@ class Plan:
             )
         if self.duration_s <= 0:
             raise UsageError(f"--duration {self.duration_s}: give seconds above 0")
-        if self.client_count < 1:
-            raise UsageError(f"--clients {self.client_count}: at least one is needed")
+        check_at_once("--clients", self.client_count)
 
 
 class Judgement(msgspec.Struct):
@@ -343,6 +343,22 @@ _OF_ANOTHER: Final = (
 """How the oracle is reached that these variables are for, as those of an image: it is not ours."""
 
 
+_SERVER: Final = """
+import os, signal, sys, threading
+
+def watch():
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=watch, daemon=True).start()
+from tso.cli import main
+
+sys.exit(main())
+"""
+"""A `tso-server` that ends when its standard input does, hence with the process that has the other
+end: left alone it would have the store for ever."""
+
+
 class _OwnOracle:
     """A `tso-server` that this run started, and may kill."""
 
@@ -356,10 +372,10 @@ class _OwnOracle:
         with self._log.open("wb") as log:
             self._process = process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tso.cli"),
+                    *(sys.executable, "-c", _SERVER),
                     *("--store", self._store, "--listen", "127.0.0.1:0"),
                 ],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stderr=log,
                 env={
                     name: value
@@ -384,6 +400,8 @@ class _OwnOracle:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            assert self._process.stdin is not None, "it was started so"
+            self._process.stdin.close()
 
     def stop(self) -> None:
         """Let the instance drain."""

@@ -11,9 +11,11 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlencode
 
 import pytest
@@ -21,9 +23,13 @@ import pytest
 import omidpy
 from omidpy.console.parts import DEADLINE_S
 from omidpy.errors import WriteConflict
+from omidpy.fate import Fate, TableFateStore
+from omidpy.fate.operation import Status
+from omidpy.testing.fate.basics import an_operation
 from tests.machines.console import add_operations, proof_in
 from tests.machines.processes import ROOT, tso_server
 from tests.machines.tls import Authority
+from tests.machines.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -32,10 +38,10 @@ COMMAND = "from omidpy.cli import main; main()"
 
 
 @contextlib.contextmanager
-def console(*words: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def console(*words: str, command: str = COMMAND) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run the command; give its address once it listens."""
     process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "console", "--listen", "127.0.0.1:0", *words],
+        [sys.executable, "-c", command, "console", "--listen", "127.0.0.1:0", *words],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -178,3 +184,41 @@ def test_over_tls_a_certificate_says_who_may(tmp_path: Path) -> None:
             page(at, "/oracle", context=stranger)
         with pytest.raises((OSError, http.client.HTTPException)):
             page(at, "/oracle")
+
+
+SLOW: Final = f"import omidpy.console.deeds as deeds; deeds.RESERVED_WAIT_S = 12.0; {COMMAND}"
+"""Its deeds wait longer for an operation that is under way than a server that ends for a page."""
+
+
+def test_a_console_that_is_told_to_end_notes_what_becomes_of_a_deed(tmp_path: Path) -> None:
+    """Once the page had waited long enough it was gone: the journal never said how that ended."""
+    authority = Authority(tmp_path)
+    url, journal = f"sqlite:///{tmp_path}/s.db", tmp_path / "journal"
+    server = authority.issue("127.0.0.1")
+    words = ["--store", url, "--tls-cert", str(server), "--tls-client-ca", str(authority.ca)]
+    words += ["--allow-operations", "--journal", str(journal)]
+    with contextlib.ExitStack() as stack:
+        tm = stack.enter_context(omidpy.connect(url))
+        fates = TableFateStore(tm.store)
+        going = an_operation(status=Status.IN_PROGRESS)
+        assert fates.insert(going)
+        executor = stack.enter_context(Fate(None, fates, {"NONE": 1}, lease_s=PATIENCE_S))
+        assert executor._executor._worker is not None
+        assert fates.try_reserve(going, executor._executor._worker)
+        at, process = stack.enter_context(console(*words, command=SLOW))
+        ops = client_context(authority, "ops")
+        form = {"id": going.id, "proof": proof_in(page(at, "/operations", context=ops)[1])}
+        asked = threading.Thread(target=_ask, args=(at, ops, form))
+        asked.start()
+        wait_for(journal.read_bytes, PATIENCE_S)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) in (0, -signal.SIGTERM)
+        asked.join(PATIENCE_S)
+    lines = [json.loads(line) for line in journal.read_text("utf-8").splitlines()]
+    assert [line["state"] for line in lines] == ["asked", "refused"]
+
+
+def _ask(at: str, context: ssl.SSLContext, form: dict[str, str]) -> None:
+    """Send a form whose answer may never come."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        page(at, "/deeds/fail", context=context, form=form)

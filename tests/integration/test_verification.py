@@ -6,26 +6,33 @@ What `omidpy verify` does for a user, on the smallest real thing: SQLite and a `
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from contextlib import closing
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 import omidpy
 from omidpy.cli import main
 from omidpy.cli.store import verify as verify_command
-from omidpy.errors import OracleUnavailable, UsageError
+from omidpy.errors import ConfigError, OracleUnavailable, UsageError
 from omidpy.opening import open_store
 from omidpy.reading.visibility import sort_row
 from omidpy.storage.base import Put, RowMutation
 from omidpy.testing import verification
 from omidpy.testing.anomalies import GARBAGE_READ, Anomaly
 from omidpy.testing.verification import TABLE_PREFIX, Judgement, Plan, verify
-from tests.machines.processes import tso_server
+from tests.machines.processes import ROOT, tso_server
 from tests.machines.proven import proven
+from tests.machines.waiting import wait_for
+
+LONGEST_S: Final = 60.0
 
 pytestmark = [pytest.mark.integration, pytest.mark.in_memory]
 
@@ -136,7 +143,8 @@ def test_an_oracle_that_is_there_already_is_pointed_out(
         ({"kill": frozenset({"me"})}, "--kill me: kill clients, oracle or both"),
         ({"store": "memory:"}, "--store memory: lives in one process"),
         ({"duration_s": 0}, "--duration 0: give seconds above 0"),
-        ({"client_count": 0}, "--clients 0: at least one"),
+        ({"client_count": 0}, "--clients must be at least 1, not 0"),
+        ({"client_count": 10**9}, "--clients must be 1000 at most"),
     ],
 )
 def test_a_plan_that_cannot_be_run_is_refused(options: dict[str, Any], message: str) -> None:
@@ -194,3 +202,29 @@ def test_the_command_refuses_what_it_cannot_run(capsys: pytest.CaptureFixture[st
     """Exit code 2, one line."""
     assert command("--store", "sqlite:///s.db", "--tso", "h:1", "--kill", "oracle") == 2
     assert "leave --tso out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_whoever_ends_a_run_ends_its_oracle(url: str, number: signal.Signals) -> None:
+    """It had the store for ever, at an address that nobody was told of."""
+    command = [sys.executable, "-c", "from omidpy.cli import main; main()", "verify"]
+    with subprocess.Popen(
+        [*command, "--store", url, "--duration", "60s", "--clients", "1"], cwd=ROOT
+    ) as process:
+        try:
+            wait_for(lambda: len(tables(url)) > 3, LONGEST_S)
+        finally:
+            process.send_signal(number)
+        assert process.wait(LONGEST_S) == -number
+    if number != signal.SIGKILL:
+        assert tables(url) == set()
+    wait_for(partial(_has_no_oracle, url), LONGEST_S)
+
+
+def _has_no_oracle(url: str) -> bool:
+    """Say whether a client can decide by itself in a store."""
+    try:
+        omidpy.connect(url).close()
+    except ConfigError:
+        return False
+    return True

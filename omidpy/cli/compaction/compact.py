@@ -28,6 +28,7 @@ from omidpy.cli.common import (
     say,
 )
 from omidpy.cli.options import as_parameters, taking
+from omidpy.cli.saying import print_failure
 from omidpy.errors import OmidError, UsageError
 from omidpy.reports import runs as reports
 from omidpy.reports.texts import moment
@@ -91,7 +92,10 @@ def run(
     except OmidError as error:
         if log_format == TEXT:
             raise  # who runs every verb says so
-        raise typer.Exit(exit_code(error, log_format)) from None
+        code = exit_code(error, log_format)
+        if as_json:
+            print_failure(str(error), code)
+        raise typer.Exit(code) from None
     code = show(done, options, report_path=report, as_json=as_json, log_format=log_format)
     raise typer.Exit(code)
 

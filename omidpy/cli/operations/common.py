@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from omidpy.cli.saying import say
 from omidpy.errors import FateError, UsageError
 from omidpy.fate.operation import FateId, Status, parse_id
 from omidpy.fate.store import FateStore
@@ -49,11 +50,19 @@ Kinds: TypeAlias = Annotated[
 ]
 
 
+LEFT_ALONE: Final = "the operations go on as they are"
+PERHAPS_DONE: Final = (
+    "of what is not said here nobody knows whether it was done; `omidpy fate list` shows it"
+)
+
+
 @contextmanager
-def opened_fates(url: str) -> Iterator[FateStore]:
+def opened_fates(url: str, *, interrupted: str = LEFT_ALONE) -> Iterator[FateStore]:
     """Open the operations at an address, none of which need be there, for the length of a verb.
 
-    An interrupt ends it with a word: whatever was not told to be done goes on as it is.
+    Args:
+        url: The address.
+        interrupted: What holds behind an interrupt, which ends the verb with a word.
     """
     try:
         if url.startswith(SCHEME):
@@ -64,7 +73,7 @@ def opened_fates(url: str) -> Iterator[FateStore]:
             with closing(open_store(url, must_exist=True)) as store:
                 yield TableFateStore(store)
     except KeyboardInterrupt:
-        typer.echo("interrupted; the operations go on as they are", err=True)
+        say(f"interrupted; {interrupted}", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 

@@ -18,6 +18,8 @@ from omidpy.cli.common import Apply, AsJson, UnaskedTso, print_json, say
 from omidpy.cli.operations.common import (
     EXIT_FAILED,
     EXIT_RESERVED,
+    LEFT_ALONE,
+    PERHAPS_DONE,
     FateStoreUrl,
     Ids,
     Kinds,
@@ -187,7 +189,7 @@ def repair(
     Of a table's locks those stay that can be read.
     """
     del tso
-    with opened_fates(store) as fates:
+    with opened_fates(store, interrupted=PERHAPS_DONE if apply else LEFT_ALONE) as fates:
         found = read(fates)
         damaged: dict[str, Unreadable | UnreadableQueue] = {
             **{one.table: one for one in found.unreadable_queues},
@@ -234,20 +236,23 @@ def _change(
     """Change operations one by one, and say what became of each."""
     operation_ids = parsed(ids)
     answers: list[tuple[FateId, Told]] = []
-    with opened_fates(store) as fates:
-        admin = administrator(fates, wait_s=wait_s)
-        for operation_id in operation_ids:
-            told = change(admin)(operation_id)
-            answers.append((operation_id, told))
-            if not as_json:
-                say(told.text)
-    if as_json:
-        print_json(
-            [
-                {"id": operation_id, "outcome": told.outcome.value, "text": told.text}
-                for operation_id, told in answers
-            ]
-        )
+    try:
+        with opened_fates(store, interrupted=PERHAPS_DONE) as fates:
+            admin = administrator(fates, wait_s=wait_s)
+            for operation_id in operation_ids:
+                told = change(admin)(operation_id)
+                answers.append((operation_id, told))
+                if not as_json:
+                    say(told.text)
+    finally:
+        # Also of those before one that could not be changed, or not be told.
+        if as_json and answers:
+            print_json(
+                [
+                    {"id": operation_id, "outcome": told.outcome.value, "text": told.text}
+                    for operation_id, told in answers
+                ]
+            )
     for operation_id, told in answers:
         if told.outcome is Outcome.RESERVED:
             say(f"Could not {verb} transaction: {operation_id}", err=True)

@@ -3,33 +3,136 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import pytest
 
+import omidpy
 from omidpy.cli import main
+from omidpy.recipes.export_queue import ExportQueue
+
+Said: TypeAlias = tuple[object, str, str]
 
 
-def refuse(*_: Any, **__: Any) -> None:
-    """Behave like a full disk behind the standard output."""
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_an_output_that_cannot_be_written_is_told_in_a_line(
+@pytest.fixture
+def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Said]:
+    """Return what runs a command on a store that is set up: exit code, stdout and stderr."""
+    monkeypatch.setenv("OMIDPY_STORE", f"sqlite:///{tmp_path}/store.db")
+    monkeypatch.delenv("OMIDPY_TSO", raising=False)
+
+    def run(*words: str) -> Said:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    assert run("init")[0] in (None, 0)
+    return run
+
+
+def refusing(error: int, *, after: int = 0) -> Callable[..., None]:
+    """Return what writes some lines to stdout, and then is refused by the system."""
+    lines = iter(range(after))
+
+    def echo(text: str, *, err: bool = False) -> None:
+        if not err and next(lines, None) is None:
+            raise OSError(error, os.strerror(error))
+        print(text, file=sys.stderr if err else sys.stdout)
+
+    return echo
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EPIPE])
+def test_an_answer_that_cannot_be_written_says_that_the_work_is_done(
+    run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """By a full disk, for instance."""
+    """It said `No space left on device` of a table that it had made, or nothing; exit code 1."""
+    with monkeypatch.context() as patched:
+        patched.setattr("omidpy.cli.saying.typer.echo", refusing(error))
+        code, _, err = run("table", "create", "t", "--families", "cf", "--apply")
+    told = "the answer cannot be written to stdout"
+    expected = f"error: {told}: {os.strerror(error)}; what the command has done is done\n"
+    assert (code, err) == (1, expected)
+    assert "owned" in run("table", "list")[1]
+
+
+def test_a_reader_that_has_seen_enough_is_told_nothing(
+    run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `omidpy table list | head -1`."""
+    monkeypatch.setattr("omidpy.cli.saying.typer.echo", refusing(errno.EPIPE, after=1))
+    code, _, err = run("table", "list")
+    assert (code, err) == (1, "")
+
+
+def test_a_word_on_stderr_that_nobody_takes_ends_nothing(
+    run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of progress ended a compaction half-way where its log was full."""
+
+    class Full(StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("sys.stderr", Full())
+    code, out, _ = run("compact", "--json")
+    assert (code, json.loads(out)["dry_run"]) == (0, False)
+    assert run("fate", "wait", "0123456789abcdef")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("table", "drop", "absent"), 1, "there is no table 'absent'"),
+        (("table", "drop", "OMID_COMMIT_TABLE"), 2, "OMID_COMMIT_TABLE"),
+        (("table", "drop"), 2, "stderr says how"),
+        (("fate", "wait", "0123456789abcdef"), 1, "there is no operation"),
+        (("compact", "--tso", "127.0.0.1:1", "--log-format", "json"), 1, "no oracle answers"),
+        (("doctor", "--store", "nowhere"), 2, "'nowhere' is none of"),
+    ],
+)
+def test_a_program_that_reads_json_is_told_of_a_failure_in_json(
+    run: Callable[..., Said], words: tuple[str, ...], code: int, told: str
+) -> None:
+    """It read nothing, which is no document."""
+    found, out, err = run(*words, "--json")
+    document = json.loads(out)
+    assert (found, document["code"]) == (code, code)
+    assert told in document["error"]
+    assert err
+    assert run(*words)[1] == ""
+
+
+def test_a_document_that_is_there_stays_the_only_one(run: Callable[..., Said]) -> None:
+    """Some verbs show what they have found, and fail then."""
+    code, out, err = run("fate", "list", "0123456789abcdef", "--json")
+    assert (code, json.loads(out)) == (1, [])
+    assert "there is no operation" in err
+
+
+def test_a_terminal_without_such_letters_shows_escapes(tmp_path: Path) -> None:
+    """It was refused as a mistake in the words of the command, behind what that had done."""
     url = f"sqlite:///{tmp_path}/store.db"
-    with pytest.raises(SystemExit):
-        main(["init", "--store", url])
-    capsys.readouterr()
-    monkeypatch.setattr("omidpy.cli.common.typer.echo", refuse)
-    with pytest.raises(SystemExit) as ended:
-        main(["table", "list", "--store", url])
-    assert ended.value.code == 1
-    assert "No space left on device" in capsys.readouterr().err
+    with omidpy.connect(url) as tm:
+        queue = ExportQueue.create(tm, "q", buckets=1)
+        with tm.begin() as tx:
+            queue.add(tx, "→".encode(), 1)
+    found = subprocess.run(
+        [sys.executable, "-c", "from omidpy.cli import main; main()", "export", "peek", "q"],
+        env={**os.environ, "OMIDPY_STORE": url, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=True,
+    )
+    assert b"\\u2192" in found.stdout
 
 
 @pytest.mark.parametrize(
