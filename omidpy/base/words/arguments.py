@@ -89,6 +89,18 @@ def check_count(name: str, count: object) -> None:
         raise UsageError(f"{name} must be at least 1, not {count}")
 
 
+MOST_AT_ONCE: Final = 1000
+"""Threads or processes that one program is asked to work with: each takes memory before it works,
+and a slip of the hand takes all that a machine has."""
+
+
+def check_at_once(name: str, count: object) -> None:
+    """Refuse a number of threads or processes that makes no sense, or takes a machine's memory."""
+    check_count(name, count)
+    if isinstance(count, int) and count > MOST_AT_ONCE:
+        raise UsageError(f"{name} must be {MOST_AT_ONCE} at most, not {count}")
+
+
 def refuse(name: str, value: object) -> None:
     """Refuse an argument that happybase has and a transaction cannot honour."""
     if value is not None:

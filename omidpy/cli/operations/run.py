@@ -202,7 +202,7 @@ def _pools(options: Sequence[str]) -> dict[str, int]:
     pools = {}
     for option in options:
         names, _, count = option.rpartition("=")
-        if not names or not count.isdigit():
+        if not names or not (count.isascii() and count.isdigit() and len(count) < 10):
             raise UsageError(f"--pool {option!r} is none; write for instance PRUNE,HEAL=1")
         pools[names] = int(count)
     return pools

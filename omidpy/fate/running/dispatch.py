@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from omidpy.base.words.arguments import check_at_once
 from omidpy.errors import UsageError
 from omidpy.fate.operation import RUNNABLE, FateId, Operation
 from omidpy.fate.running.pacing import Rests
@@ -45,6 +46,7 @@ class Pools:
         for pool, count in threads.items():
             if type(count) is not int or count < 1:
                 raise UsageError(f"pool {pool!r} has {count!r} threads; give it 1 or more")
+            check_at_once(f"the threads of pool {pool!r}", count)
             self.threads[pool] = count
             for kind in (part.strip().casefold() for part in pool.split(",")):
                 if not kind or kind in self._by_kind:

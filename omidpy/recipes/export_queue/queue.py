@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.reach import reached
 from omidpy.base.within import within
-from omidpy.base.words.arguments import check_count
+from omidpy.base.words.arguments import check_at_once, check_count
 from omidpy.base.words.durations import check_seconds
 from omidpy.errors import (
     ExportError,
@@ -462,8 +462,8 @@ class ExportQueue:
             UsageError: a setting makes no sense.
             ExportError: the exporter and the queue do not go together.
         """
+        check_at_once("workers", workers)
         for name, count in (
-            ("workers", workers),
             ("buffer_bytes", buffer_bytes),
             ("max_attempts", max_attempts),
         ):

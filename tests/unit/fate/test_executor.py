@@ -216,11 +216,20 @@ def test_a_kind_of_operation_has_one_pool() -> None:
 
 @pytest.mark.parametrize(
     "threads",
-    [{"a": 0}, {"a": -1}, {"a": True}, {"a": "1"}, {"": 1}, {"a,A": 1}, {"a": 1, "b,A": 1}],
+    [
+        {"a": 0},
+        {"a": -1},
+        {"a": True},
+        {"a": "1"},
+        {"a": 10**9},
+        {"": 1},
+        {"a,A": 1},
+        {"a": 1, "b,A": 1},
+    ],
 )
 def test_pools_that_make_no_sense_are_refused(threads: dict[str, Any]) -> None:
-    """When they are given, and not when nothing runs."""
-    with pytest.raises(UsageError, match=r"has .* threads|have two pools"):
+    """When they are given, and not when nothing runs, or when all memory is gone for threads."""
+    with pytest.raises(UsageError, match=r"has .* threads|1000 at most|have two pools"):
         Pools(threads)
 
 

@@ -164,6 +164,7 @@ def test_a_function_is_an_exporter(scene: Scene) -> None:
     [
         {"poison": "ignore"},
         {"workers": 0},
+        {"workers": 10**9},
         {"buffer_bytes": 0},
         {"max_poll_s": 0},
         {"lease_s": -1},
