@@ -16,7 +16,7 @@ whatever the true one was:
     collection-horizon   the intent, else the low watermark: more snapshots are refused, and no
                          version is dropped by this number but by the log of horizons
     collection-log       no horizon: none is old enough to be acted upon
-    Omid's low watermark the lesser of ours and the collection horizon, as our oracle has it
+    Omid's low watermark 0: ours stands beside it, and Java's coprocessor drops nothing by that
     lease                given up, while no oracle lives
     ceiling              in world time, while no oracle lives: two minutes above the clock, and
                          above whatever the oracle has issued by the samples that it left each
@@ -286,8 +286,8 @@ class Singletons:
             raise _Unknown(
                 "no oracle of ours has served here; Omid's writes it when its low watermark rises"
             )
-        number = min(self._known(LOW), self._known(COLLECTED))
-        return _number(number, "the lesser of our low watermark and the collection horizon")
+        # The coprocessor drops by it what snapshots need, and more (decision 81).
+        return _number(0, "our low watermark stands beside it")
 
     def _ceiling(self, held: contextlib.ExitStack) -> Remedy:
         self._keep_oracles_out(held, instead=CEILING)

@@ -326,7 +326,7 @@ def read_leading_low_watermark(store: Store) -> LowWatermark:
 
     An oracle that takes over begins with a low watermark above all that was issued before, so the
     greater is that of the oracle which took over last.  Our oracle keeps its own at or above Omid's
-    row: it reads the row when it starts, and writes no more than its own low watermark there.
+    row: it reads the row when it starts, and never writes it.
 
     Both stay true for ever: what cannot commit by the one does not come to commit by the other.
 

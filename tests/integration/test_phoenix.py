@@ -27,6 +27,7 @@ from omidpy.manager import TransactionManager
 from omidpy.model import KeyRange
 from tests.machines.documents import ROOT, PageRun
 from tests.machines.java import JavaDriver, JavaError
+from tests.machines.java_client import JavaManager
 from tests.machines.phoenix import TRANSACTIONAL, Connection, Phoenix
 from tests.machines.tpcc import conditions, tables
 from tests.machines.tpcc.clerk import Clerk
@@ -692,6 +693,48 @@ def test_a_major_compaction_frees_what_ours_has_dropped(
     assert phoenix.sql.query(query) == expected
     plain = f"SELECT /*+ NO_INDEX */ K, N, PLACE FROM {table} WHERE PLACE > 'p2' ORDER BY PLACE, K"
     assert phoenix.sql.query(plain) == expected
+
+
+@pytest.mark.nightly
+def test_omids_coprocessor_takes_nothing_away(
+    phoenix: Phoenix, tm: TransactionManager, cli: Cli, java: JavaDriver
+) -> None:
+    """It drops by start timestamps, and with a marker whatever the row holds (I8, I10).
+
+    So it must find no watermark of ours: neither a snapshot that is held lost its version, nor
+    everybody a row that was deleted by a client in Java and written again.
+    """
+    table = f"c{uuid.uuid4().hex[:8]}"
+    tm.create_table(table, families=["cf"])
+    coprocessor = "|org.apache.omid.transaction.OmidCompactor|1001|"
+    tm.store.set_table_attributes(table, {"coprocessor$1": coprocessor})
+    phoenix.serve("--max-transaction-age", "1s")
+    theirs = JavaManager(java, phoenix.address)
+    for value in (b"1", b"", b"2"):
+        with theirs.begin() as tx:
+            if value:
+                tx.put(table, b"again", {b"cf:q": value})
+            else:
+                tx.delete(table, b"again")
+    with tm.begin() as ours:
+        ours.table(table).put(b"held", {b"cf:q": b"old"})
+    writer = tm.begin()
+    writer.table(table).put(b"held", {b"cf:q": b"new"})
+    held = tm.snapshot()
+    tm.hold(held, for_s=600)
+    writer.commit()
+    while tm.low_watermark() <= writer.start_ts:
+        tm.begin().rollback()
+    done(cli("compact", "run", "--tables", table, *NO_GRACES))
+    phoenix.serve()  # Its first batch has a sample.
+    theirs.begin().rollback()
+    java.call("admin.major_compact", table=table)
+    with tm.begin(read_only=True) as reader:
+        rows = {b"again": {b"cf:q": b"2"}, b"held": {b"cf:q": b"new"}}
+        assert dict(reader.table(table).scan()) == rows
+    assert held.table(table).row(b"held") == {b"cf:q": b"old"}
+    theirs.close()
+    tm.drop_table(table)
 
 
 def test_the_guide_to_phoenix_runs_as_printed(phoenix: Phoenix, tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ The low watermark is written with the commits or after them, never before: a rea
 find every commit that was decided earlier (L1 in docs/explanation/pruning.md).  Where that is no
 part of a guarded batch it is written upward only, so that a deposed oracle cannot lower it.
 
-Omid's own low watermark row moves upward only and stays at or below the collection horizon, because
-Java's coprocessor drops versions by it.
+Omid's own low watermark row is read and left as it is: Java's coprocessor drops versions by it, by
+their starts alone (decision 81).
 """
 
 from __future__ import annotations
@@ -45,14 +45,12 @@ from typing import Final, Protocol
 
 from omidpy.base.callers.pools import begun
 from omidpy.base.cells import (
-    LOW_WATERMARK_ROW,
     commit_row,
-    decode_long,
     encode_long,
 )
 from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.base.reach import reached
-from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import (
     ConfigError,
     CorruptCell,
@@ -67,7 +65,6 @@ from omidpy.facts.commit_table import (
     EPOCH_FACT,
     FIRST_TIMESTAMP_FACT,
     INVALIDATION,
-    LOW_WATERMARK,
     LOW_WATERMARK_FACT,
     TIMESTAMP_TABLE,
     CommitTable,
@@ -75,11 +72,11 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.format import check_format
-from omidpy.facts.watermarks import COLLECTION_HORIZON, PRUNE_HORIZON, Watermarks
+from omidpy.facts.watermarks import PRUNE_HORIZON, Watermarks
 from omidpy.facts.witnesses import witness_state
 from omidpy.facts.writers import make_writer_key
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, TableCells, Timestamp
-from omidpy.storage.base import CellGroup, Entries, GuardedMutation, Put, RowMutation, Store
+from omidpy.storage.base import CellGroup, Entries, GuardedMutation, Store
 from omidpy.storage.options import ChecksBehind
 from tso.core.beginning import check_initial, first_candidate, step_from
 from tso.core.events import NOTHING_FOUND, Batch, FlushResult, Now, Ticket
@@ -300,12 +297,6 @@ class StorePersistence:
         if wanted := [Timestamp(start_ts) for start_ts in [*unread, *batch.lookups]]:
             entries |= self._read_entries(wanted)
             prune_horizon = self._read_prune_horizon()
-        if batch.sample is not None:
-            try:
-                self._publish_java_low_watermark()
-            except CorruptCell:
-                # No answer waits for it, and what cannot be read there is no reason to stop.
-                logger.exception("Omid's low watermark does not follow ours")
         unwritable = self._unwritable(refused, batch)
         return FlushResult(refused, entries, prune_horizon, unwritable)
 
@@ -550,28 +541,6 @@ class StorePersistence:
             for (start_ts, _), cells in found
             if any((cell.family, cell.qualifier) == INVALIDATION for cell in cells)
         )
-
-    # -- what Java reads -----------------------------------------------------------------------
-
-    def _publish_java_low_watermark(self) -> None:
-        """Let Omid's own row follow, no higher than the collection horizon."""
-        collection_horizon = self._control.read_number(COLLECTION_HORIZON) or Timestamp(0)
-        value = min(self._low_watermark, collection_horizon)
-        row = self._store.get(
-            COMMIT_TABLE, (LOW_WATERMARK_ROW,), columns=(LOW_WATERMARK,), max_versions=1
-        )[0]
-        what = f"{COMMIT_TABLE} row {LOW_WATERMARK_ROW!r}"
-        if value > (decode_long(row[0].value, what=what) if row else 0):
-            version = row[0].version if row else FIXED_VERSION
-            put = Put(*LOW_WATERMARK, version, encode_long(value))
-            # Another's is left alone: it is seen again with the next sample.
-            self._store.check_and_mutate(
-                COMMIT_TABLE,
-                LOW_WATERMARK_ROW,
-                LOW_WATERMARK,
-                row[0].value if row else None,
-                RowMutation(LOW_WATERMARK_ROW, puts=(put,)),
-            )
 
 
 class _BehindAWrite:

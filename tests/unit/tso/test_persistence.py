@@ -869,32 +869,16 @@ def steal(store: MemoryStore) -> None:
 # -- what Java reads -------------------------------------------------------------------------------
 
 
-def test_omids_watermark_row_follows_the_collection_horizon(store: MemoryStore) -> None:
-    """Java's coprocessor drops versions by it, so it must not pass what may be dropped."""
+@pytest.mark.parametrize("left", [0, 500, 9000])
+def test_omids_watermark_row_is_left_as_it_is(store: MemoryStore, left: int) -> None:
+    """Java's coprocessor drops versions by their starts, which no watermark makes right (I10)."""
     oracle = Oracle(store)
-
-    def publish(low_watermark: int) -> int:
-        sample = Sample(low_watermark, 0, 0)
-        oracle.persistence.flush(Batch(low_watermark=low_watermark, sample=sample))
-        return read_java_low_watermark(store)
-
-    assert publish(1000) == 0
-    ControlTable(store).raise_number(COLLECTION_HORIZON, 600)
-    assert publish(1050) == 600
-    ControlTable(store).raise_number(COLLECTION_HORIZON, 5000)
-    assert publish(1100) == 1100
-    row = store.get(COMMIT_TABLE, [LOW_WATERMARK_ROW])[0]
-    assert len(row) == 1
-
-
-def test_omids_watermark_row_never_falls(store: MemoryStore) -> None:
-    """A Java oracle may have left it higher."""
-    oracle = Oracle(store)
-    put = Put(*LOW_WATERMARK, 1_700_000_000_000, encode_long(9000))
-    store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
+    if left:
+        put = Put(*LOW_WATERMARK, 1_700_000_000_000, encode_long(left))
+        store.write({COMMIT_TABLE: [RowMutation(LOW_WATERMARK_ROW, [put])]})
     ControlTable(store).raise_number(COLLECTION_HORIZON, 5000)
     oracle.persistence.flush(Batch(low_watermark=4000, sample=Sample(1, 1, 1)))
-    assert read_java_low_watermark(store) == 9000
+    assert read_java_low_watermark(store) == left
 
 
 # -- trouble ---------------------------------------------------------------------------------------

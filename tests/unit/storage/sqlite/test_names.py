@@ -22,6 +22,7 @@ from omidpy.errors import (
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.sqlite import SqliteStore, file, names
+from tso.core.events import Batch, Ticket
 from tso.durable.persist import StorePersistence
 
 TABLE = "t"
@@ -194,21 +195,23 @@ def test_a_file_that_is_removed_behind_a_commit_says_nothing_of_it(
     """I9: the batch is durable, and what is read behind it fails."""
     tm = omidpy.connect(f"sqlite:///{path}")
     tm.create_table("accounts", families=["cf"])
-    publish = StorePersistence._publish_java_low_watermark
+    told = StorePersistence._unwritable
     elsewhere = path.with_name("elsewhere")
     elsewhere.mkdir()
 
-    def removed(persistence: StorePersistence) -> None:
+    def removed(
+        persistence: StorePersistence, refused: frozenset[int], batch: Batch[Ticket]
+    ) -> frozenset[int]:
         monkeypatch.undo()
         monkeypatch.setattr(file, "READS_LOOK_S", 0.0)
         for one in path.parent.glob("s.db*"):
             one.rename(elsewhere / one.name)
-        publish(persistence)
+        persistence._read_prune_horizon()
+        return told(persistence, refused, batch)
 
     tx = tm.begin()
     tx.table("accounts").put(b"r", {b"cf:q": b"1"})
-    monkeypatch.setattr(StorePersistence, "_publish_java_low_watermark", removed)
-    tm.oracle._driver.machine._wants_sample = True  # type: ignore[attr-defined]
+    monkeypatch.setattr(StorePersistence, "_unwritable", removed)
     with pytest.raises(CommitOutcomeUnknown):
         tx.commit()
     with contextlib.suppress(StorageError):
