@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -42,6 +43,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, dataclass
 import msgspec
 
 from omidpy.base.documents import UNREADABLE
+from omidpy.base.words.durations import MAX_DURATION_S
 from omidpy.errors import CorruptCell, FateError, UsageError
 
 S = TypeVar("S", bound="Step")
@@ -95,11 +97,19 @@ class Retry:
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
-        """Refuse numbers that say nothing."""
-        if self.max < 1 or self.backoff < 1 or self.first_s < 0 or self.longest_s < self.first_s:
+        """Refuse numbers that say nothing, and an `on` that no failure could be compared with."""
+        numbers = (self.backoff, self.first_s, self.longest_s)
+        are_numbers = isinstance(self.max, int) and all(isinstance(n, int | float) for n in numbers)
+        is_in_order = are_numbers and self.max >= 1 and 1 <= self.backoff < math.inf
+        if not (is_in_order and 0 <= self.first_s <= self.longest_s <= MAX_DURATION_S):
             raise UsageError(
                 f"{self} makes no sense: max and backoff are at least 1, and first_s is between 0 "
-                "and longest_s"
+                f"and longest_s, which is {MAX_DURATION_S:.0f} at most"
+            )
+        some = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not all(isinstance(one, type) and issubclass(one, BaseException) for one in some):
+            raise UsageError(
+                f"{self} makes no sense: on is a tuple of exceptions, such as (OSError,)"
             )
 
     def pause_s(self, failures: int) -> float:
@@ -217,7 +227,8 @@ def step(
         retry: How often it is tried; by default once.
 
     Raises:
-        UsageError: another class is registered under this name and version, or it is no `Step`.
+        UsageError: another class is registered under this name and version, it is no `Step`, or a
+            method of it is an `async def` or a generator.
     """
 
     def register(cls: type[S]) -> type[S]:
@@ -227,6 +238,9 @@ def step(
             raise UsageError(f"version={version!r} of {cls.__name__}: use 1, 2, 3, ...")
         if "spec" in vars(cls):
             raise UsageError(f"{cls.__name__} has @step already; write a class for each version")
+        if not isinstance(retry, Retry):
+            raise UsageError(f"retry={retry!r} of {cls.__name__}: use Retry(max=...)")
+        _check_methods(cls)
         made = dataclass(frozen=True)(cls)
         full_name = f"{namespace or _namespace(cls)}.{name or cls.__name__}"
         made.spec = StepSpec(full_name, version, pivot, retry)
@@ -234,6 +248,17 @@ def step(
         return made
 
     return register
+
+
+def _check_methods(cls: type[Step]) -> None:
+    for method in (cls.ready, cls.call, cls.undo):
+        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction)
+        if inspect.isasyncgenfunction(method) or any(is_one(method) for is_one in kinds):
+            raise UsageError(
+                f"{method.__qualname__} is an `async def` or a generator, which nobody goes on "
+                "with, so that it does nothing; let it be a plain function, which may call "
+                "asyncio.run(...)"
+            )
 
 
 _steps: Final[dict[tuple[str, int], type[Step]]] = {}

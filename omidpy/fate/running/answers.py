@@ -6,12 +6,13 @@ fails the step and never the executor.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from math import inf
 from typing import Any, Protocol
 
 import msgspec
 
+from omidpy.base.words.durations import MAX_DURATION_S
 from omidpy.errors import UsageError
 from omidpy.fate.operation import Operation, pushed, replaced, succeeded
 from omidpy.fate.step import Again, Defer, Done, Step, encode_step
@@ -33,16 +34,32 @@ def checked_wait(answer: object, top: Step) -> Defer:
     """
     if answer is None:
         return Defer(0)
-    seconds: object = answer
-    reason = ""
-    if isinstance(answer, Defer):
-        seconds, reason = answer.seconds, answer.reason
-    if not isinstance(seconds, int | float) or not 0 <= seconds < inf:
+    asked = answer if isinstance(answer, Defer) else None
+    seconds: object = answer if asked is None else asked.seconds
+    reason: object = None if asked is None else asked.reason
+    if (
+        not isinstance(seconds, int | float)
+        or not 0 <= seconds <= MAX_DURATION_S
+        or not isinstance(reason, str | None)
+    ):
         raise UsageError(
             f"ready() of {top.spec.name} returned {answer!r}; return None, seconds, or "
-            "Defer(seconds, reason)"
+            f"Defer(seconds, reason), with {MAX_DURATION_S:.0f} s at most and a reason of text"
         )
     return Defer(seconds, reason or f"{top.spec.name} asks for {seconds:g} s")
+
+
+def check_undone(answer: object, top: Step) -> None:
+    """See that `undo` has run, whatever else it returned.
+
+    Raises:
+        UsageError: it returned what nobody goes on with, so that nothing of it was done.
+    """
+    if inspect.isawaitable(answer) or inspect.isgenerator(answer):
+        raise UsageError(
+            f"undo() of {top.spec.name} returned {answer!r}, which nobody awaits, so that nothing "
+            "was undone; let it be a plain function"
+        )
 
 
 def change_for(

@@ -58,7 +58,7 @@ from omidpy.fate.operation import (
     tried,
     undone,
 )
-from omidpy.fate.running.answers import change_for, checked_wait
+from omidpy.fate.running.answers import change_for, check_undone, checked_wait
 from omidpy.fate.running.pacing import rest_of
 from omidpy.fate.step import (
     Answer,
@@ -119,8 +119,13 @@ class Caller:
         return step.call(tx, env)
 
     def undo(self, step: Step, tx: StepContext, env: Any) -> None:
-        """Undo what the step has done."""
-        step.undo(tx, env)
+        """Undo what the step has done.
+
+        Raises:
+            UsageError: it has undone nothing.
+        """
+        answer: object = step.undo(tx, env)  # type: ignore[func-returns-value]  # a user's may
+        check_undone(answer, step)
 
 
 class Runner:

@@ -72,6 +72,17 @@ class One(Named):
     name: str
 
 
+@step(version=1, namespace=NAMESPACE)
+class Awaits(Named):
+    """A step whose `undo` returns what it is planned to."""
+
+    name: str
+
+    def undo(self, tx: StepContext, env: World) -> Any:
+        """Return what is planned."""
+        return env.act(env.on_undo, self.name)
+
+
 @step(version=1, namespace=NAMESPACE, retry=Retry(max=3, first_s=2.0, on=(OSError,)))
 class Tried(Named):
     """A step that is tried three times."""
@@ -410,13 +421,39 @@ def test_an_answer_that_means_nothing_fails_the_step(
         bench.fate.get(ended.id).result()
 
 
-@pytest.mark.parametrize("answer", [-1, float("inf"), float("nan"), "soon", Defer(-1, "x")])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        -1,
+        float("inf"),
+        float("nan"),
+        "soon",
+        1e12,
+        Defer(-1, "x"),
+        Defer(1, b"x"),  # type: ignore[arg-type]
+    ],
+)
 def test_a_wait_that_never_ends_fails_the_step(bench: Bench, answer: object) -> None:
     """The message shows what was returned."""
     bench.world.on_ready = {"a": [answer]}
     ended = bench.run(One("a"))
     with pytest.raises(OperationFailed, match=r"ready\(\) of test-runner\.One returned"):
         bench.fate.get(ended.id).result()
+
+
+async def undone_later() -> None:
+    """Do nothing, as long as nobody awaits it."""
+
+
+def test_an_undo_that_nobody_goes_on_with_has_undone_nothing(bench: Bench) -> None:
+    """The operation told that all of it was undone."""
+    coroutine = undone_later()
+    bench.world.on_call = {"a": [ValueError("no")]}
+    bench.world.on_undo = {"a": [lambda: coroutine] * MIN_UNDO_TRIES}
+    ended = bench.run(Awaits("a"))
+    (error,) = bench.read(ended.id).undo_errors
+    assert "which nobody awaits, so that nothing was undone" in error.message
+    coroutine.close()
 
 
 def test_a_stack_past_its_limit_rolls_back(bench: Bench) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import FrozenInstanceError
 from types import ModuleType
 from typing import Any
@@ -214,6 +216,45 @@ def test_a_retry_that_makes_no_sense_is_refused() -> None:
         {"backoff": 0.5},
         {"first_s": -1.0},
         {"first_s": 9.0, "longest_s": 1.0},
+        {"first_s": math.nan},
+        {"longest_s": math.inf},
+        {"backoff": math.inf},
+        {"max": "3"},
+        {"longest_s": None},
+        {"on": "OSError"},
+        {"on": None},
+        {"on": (int,)},
     ):
         with pytest.raises(UsageError, match="makes no sense"):
             Retry(**wrong)
+
+
+async def later(_step: Step, _tx: StepContext, _env: object) -> None:
+    """Do nothing, as long as nobody awaits it."""
+
+
+def piecemeal(_step: Step, _tx: StepContext, _env: object) -> Iterator[None]:
+    """Do nothing, as long as nobody goes over it."""
+    yield
+
+
+async def piecemeal_later(_step: Step, _tx: StepContext, _env: object) -> AsyncIterator[None]:
+    """Do nothing, as long as nobody does either."""
+    yield
+
+
+@pytest.mark.parametrize("phase", ["ready", "call", "undo"])
+@pytest.mark.parametrize("method", [later, piecemeal, piecemeal_later])
+def test_a_method_that_would_not_run_is_refused(phase: str, method: object) -> None:
+    """An `undo` of asyncio's was called, and its operation told that all was undone."""
+    methods = {"call": lambda _step, _tx, _env: Done(), phase: method}
+    cls = type("Waits", (Step,), {"__module__": __name__, **methods})
+    with pytest.raises(UsageError, match="does nothing; let it be a plain function"):
+        step(version=1)(cls)
+
+
+def test_a_retry_that_is_none_is_refused() -> None:
+    """Each failure of the step would have been one of its executor."""
+    cls = type("Tries", (Step,), {"__module__": __name__, "call": lambda *_: Done()})
+    with pytest.raises(UsageError, match=r"retry=3 of Tries: use Retry\(max=...\)"):
+        step(version=1, retry=3)(cls)  # type: ignore[arg-type]
