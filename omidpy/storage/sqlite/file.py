@@ -50,6 +50,8 @@ READS_END_S: Final = 1.0
 """How long that one waits for those who read in the log; behind as much again the next one does."""
 CACHE_KIB: Final = 8192
 """Page cache of a connection."""
+MAX_IDLE_S: Final = 60.0
+"""How long a connection of reads stays that nobody needs."""
 READS_LOOK_S: Final = 0.1
 """How often reads look for what is open by its name: a look costs a tenth of a read."""
 
@@ -230,7 +232,25 @@ class Database:
         reader = self._an_idle_one()
         found = within(reader.in_use, self._read_on, reader, work)
         self._idle.append(reader)
+        self._close_an_idle_one(reader.log.looked_s)
         return found
+
+    def _close_an_idle_one(self, now_s: float) -> None:
+        """Close the connection that was idle for longest, if that is long.
+
+        Where many threads read at once there are as many, each with a cache; later ones take what
+        was used last.  SQLite keeps the descriptor of the file itself for the next one to come.
+        """
+        try:
+            if now_s - self._idle[0].log.looked_s <= MAX_IDLE_S:
+                return
+            idle = self._idle.popleft()
+        except IndexError:  # others have them all
+            return
+        if now_s - idle.log.looked_s > MAX_IDLE_S:
+            within(idle.in_use, idle.close)
+        else:  # it came in the place of the one that was looked at
+            self._idle.append(idle)
 
     def _read_on(self, reader: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read, unless what others write goes elsewhere than what is open (I8)."""

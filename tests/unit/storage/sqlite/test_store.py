@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import ConfigError, NoSuchTable, StorageError, StorageUnavailable
 from omidpy.model import Column, FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import CellGroup, Condition, GuardedMutation, RowMutation
-from omidpy.storage.sqlite import SqliteStore
+from omidpy.storage.sqlite import SqliteStore, file
 from omidpy.storage.sqlite.file import FORMAT_VERSION, StaleTable
 from omidpy.storage.sqlite.queries import newest
 from omidpy.testing.contract import delete, in_threads, keys_of, put
@@ -196,7 +197,7 @@ FILE_LIMIT = """
 import resource, sys
 from omidpy.errors import StorageUnavailable
 from omidpy.storage.base import CellGroup, Condition, GuardedMutation, RowMutation
-from omidpy.storage.sqlite import SqliteStore
+from omidpy.storage.sqlite import SqliteStore, file
 from omidpy.testing.contract import put
 store = SqliteStore(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
@@ -222,7 +223,7 @@ READ_ONLY = """
 import os, sys
 from omidpy.errors import OmidError
 from omidpy.storage.base import CellGroup, Condition, GuardedMutation, RowMutation
-from omidpy.storage.sqlite import SqliteStore
+from omidpy.storage.sqlite import SqliteStore, file
 from omidpy.testing.contract import put
 if os.getuid() == 0:
     os.setgid(65534)
@@ -412,6 +413,43 @@ def test_only_durable_writes_sync(store: SqliteStore) -> None:
         for durable in (False, True)
     }
     assert levels == {False: 1, True: 2}
+
+
+def test_connections_that_a_burst_of_threads_has_left_are_closed(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has up to 8 MiB, and a descriptor beside one that SQLite keeps for the next to come."""
+    store.write({"t": [put(b"r", 1)]})
+    assert keys_of(store.scan("t")) == [b"r"]
+
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def burst() -> None:
+        all_read = threading.Barrier(8)
+        threads = [
+            threading.Thread(target=store._file.read, args=(lambda _: all_read.wait(10),))
+            for _ in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    burst()
+    assert len(store._file._idle) == 8
+    most = open_files()
+    assert keys_of(store.scan("t")) == [b"r"]
+    assert len(store._file._idle) == 8, "another burst may follow"
+    later_s = SystemClock.monotonic_s() + file.MAX_IDLE_S + 1
+    monkeypatch.setattr(SystemClock, "monotonic_s", lambda: later_s)
+    for _ in range(8):
+        assert keys_of(store.scan("t")) == [b"r"]
+    assert len(store._file._idle) == 1
+    assert open_files() <= most - 7
+    burst()
+    assert open_files() <= most
+    assert keys_of(store.scan("t")) == [b"r"]
 
 
 def test_the_name_of_the_log_is_made_durable(
