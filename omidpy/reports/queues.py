@@ -43,6 +43,7 @@ def letter_document(letter: DeadLetter) -> dict[str, Any]:
         "start_ts": letter.start_ts,
         "state": letter.state,
         "reason": letter.reason,
+        "changed_ts": letter.changed_ts,
     }
 
 

@@ -251,9 +251,31 @@ def test_dead_letters_are_shown_tried_again_and_given_up(cli: Cli, url: str) -> 
     assert cli("dlq", "retry", "q", "--key", "b")[1] == "0 dead letters of q are tried again\n"
     assert cli("dlq", "retry", "q", "--key", "a")[1] == "1 dead letters of q are tried again\n"
     cli("once", "q", "--exporter", "exporters_of_a_test:bad", "--max-attempts", "1")
-    assert cli("dlq", "drop", "q")[1].startswith("would give up 1 dead letters of q\n")
+    assert cli("dlq", "drop", "q")[1].startswith("would give up 1 dead letters of q, as of ")
     assert cli("dlq", "drop", "q", "--apply")[1] == "gave up 1 dead letters of q\n"
     assert cli("once", "q", "--exporter", "exporters_of_a_test:Keeps")[1].startswith("2\n")
+
+
+def test_what_nobody_has_looked_at_is_neither_given_up_nor_tried_again(cli: Cli, url: str) -> None:
+    """A command that is given again, or late, gave up for ever what had been set aside since."""
+    once = ("once", "q", "--exporter", "exporters_of_a_test:bad", "--max-attempts", "1")
+    cli("create", "q", "--buckets", "1")
+    add(url, (b"a", 1), (b"b", 2))
+    cli(*once)
+    as_of = json.loads(cli("dlq", "drop", "q", "--json")[1])["as_of"]
+    assert cli("dlq", "list", "q")[1].endswith(f"as of {as_of}\n")
+    assert cli("dlq", "retry", "q", "--key", "b")[1].startswith("1 ")
+    add(url, (b"c", 3))
+    cli(*once)
+    shown = cli("dlq", "drop", "q", "--as-of", str(as_of))[1]
+    assert shown.startswith(f"would give up 1 dead letters of q, as of {as_of}\n")
+    for count in (1, 0):
+        dropped = cli("dlq", "drop", "q", "--as-of", str(as_of), "--apply")[1]
+        assert dropped == f"gave up {count} dead letters of q\n"
+    assert cli("dlq", "retry", "q", "--as-of", str(as_of))[1].startswith("0 ")
+    letters = json.loads(cli("dlq", "list", "q", "--json")[1])
+    assert [one["key"] for one in letters] == ["b", "c"]
+    assert all(one["changed_ts"] > as_of for one in letters)
 
 
 def test_what_is_kept_is_delivered_again(cli: Cli, url: str) -> None:

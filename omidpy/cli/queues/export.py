@@ -353,6 +353,17 @@ KeyHex = Annotated[
 ]
 
 
+AsOf = Annotated[
+    int | None,
+    typer.Option(
+        "--as-of",
+        metavar="TS",
+        help="Those alone that were so by then, as `list` and `drop` without --apply say it: what "
+        "came since is left, also where the command is given again.",
+    ),
+]
+
+
 @dlq.command("list")
 def list_letters(
     queue: QueueId, *, store: StoreUrl, tso: TsoAddress = None, as_json: AsJson = False
@@ -367,6 +378,8 @@ def list_letters(
         ("bucket", "commit_ts", "state", "key", "reason"),
         [(one.bucket, one.seq[0], one.state, key_text(one.key), one.reason) for one in found],
     )
+    if found:
+        say(f"as of {max(one.changed_ts for one in found)}")
 
 
 @dlq.command()
@@ -377,12 +390,13 @@ def retry(
     tso: TsoAddress = None,
     key: Key = None,
     key_hex: KeyHex = None,
+    as_of: AsOf = None,
     as_json: AsJson = False,
 ) -> None:
     """Let exporters try again: poison, and what waits behind it, in the old order."""
     chosen = _key(key, key_hex)
     with opened_queue(store, tso, queue) as opened:
-        count = opened.dead_letters().retry(chosen)
+        count = opened.dead_letters().retry(chosen, as_of=as_of)
     _answer(
         {"queue": queue, "retried": count},
         f"{count} dead letters of {queue} are tried again",
@@ -398,6 +412,7 @@ def drop_letters(
     tso: TsoAddress = None,
     key: Key = None,
     key_hex: KeyHex = None,
+    as_of: AsOf = None,
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
@@ -406,15 +421,21 @@ def drop_letters(
     with opened_queue(store, tso, queue) as opened:
         letters = opened.dead_letters()
         if apply:
-            count = letters.drop(chosen)
+            count = letters.drop(chosen, as_of=as_of)
         else:
-            count = sum(
-                one.state == "poison" and (chosen is None or one.key == chosen) for one in letters
-            )
+            found = [
+                one.changed_ts
+                for one in letters
+                if one.state == "poison"
+                and (chosen is None or one.key == chosen)
+                and (as_of is None or one.changed_ts <= as_of)
+            ]
+            count, as_of = len(found), max(found, default=as_of)
     done = "gave up" if apply else "would give up"
+    which = f", as of {as_of}" if count and not apply else ""
     _answer(
-        {"queue": queue, "applied": apply, "dropped": count},
-        f"{done} {count} dead letters of {queue}",
+        {"queue": queue, "applied": apply, "dropped": count, "as_of": as_of},
+        f"{done} {count} dead letters of {queue}{which}",
         as_json=as_json,
     )
 

@@ -347,8 +347,8 @@ def test_of_two_operators_none_gives_up_what_the_other_tries_again(
     scene.export(max_attempts=1)
     looks = DeadLetters._poison
 
-    def overtaken(self: DeadLetters, key: bytes | None) -> Any:
-        seen = looks(self, key)
+    def overtaken(self: DeadLetters, key: bytes | None, as_of: int | None) -> Any:
+        seen = looks(self, key, as_of)
         monkeypatch.setattr(DeadLetters, "_poison", looks)
         assert scene.queue.dead_letters().retry() == 1
         return seen

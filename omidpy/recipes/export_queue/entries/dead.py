@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -86,6 +86,7 @@ class DeadLetter:
         state: `poison`, `waits` or `retry`.
         reason: Why.
         value: As it was added; None where it cannot be read.
+        changed_ts: The commit timestamp since which it is all of that.
     """
 
     key: bytes | None
@@ -95,6 +96,7 @@ class DeadLetter:
     state: str
     reason: str
     value: Any
+    changed_ts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class Grave:
     found: FoundEntry
     key: bytes | None
     note: Note
+    changed_ts: int
+    """The commit timestamp since which it has this note."""
 
 
 class Graves:
@@ -151,7 +155,7 @@ class Graves:
         waiting = [] if grave.key is None else self._by_key.get(grave.key, [])
         for at, other in enumerate(waiting):
             if other is grave:
-                waiting[at] = Grave(grave.found, grave.key, poisoned(grave.note, ""))
+                waiting[at] = replace(grave, note=poisoned(grave.note, ""))
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -344,4 +348,4 @@ def _grave(cell: DeadCell) -> Grave:
         key = None
     size_bytes = len(cell.row) + len(content)
     found = FoundEntry(Position(*cell.position), cell.start_ts, cell.row, content, size_bytes)
-    return Grave(found, key, note)
+    return Grave(found, key, note, cell.changed_ts)

@@ -49,6 +49,8 @@ class DeadCell(NamedTuple):
     start_ts: int
     row: bytes
     cell: bytes
+    changed_ts: int
+    """When it became what it is: the commit timestamp of its death, or of what was done to it."""
 
 
 def _start_ts(found: FoundEntry) -> int:
@@ -115,10 +117,10 @@ class View:
         self._no_dead = range(bucket, next_bucket)
         if next_bucket != bucket:
             return
-        for cell, _ in self._scan(dead_range(GENERATION, bucket, to_bucket=bucket + 1)):
+        for cell, commit_ts in self._scan(dead_range(GENERATION, bucket, to_bucket=bucket + 1)):
             parsed = parse_dead_row(cell.row)
             position = Position(parsed.commit_ts, parsed.ordinal)
-            yield DeadCell(position, parsed.start_ts, cell.row, cell.value)
+            yield DeadCell(position, parsed.start_ts, cell.row, cell.value, commit_ts)
 
     def entries(
         self, bucket: int, *, from_ts: int, after: Position, replay_to: int

@@ -52,13 +52,16 @@ class DeadLetters:
                 grave.note.state,
                 grave.note.reason,
                 self._value(grave),
+                grave.changed_ts,
             )
 
-    def retry(self, key: bytes | None = None) -> int:
+    def retry(self, key: bytes | None = None, *, as_of: int | None = None) -> int:
         """Let poison be tried again, and what waits behind it in the old order.
 
         Args:
             key: Of this key alone; None: of all.
+            as_of: Only what is as it is since that timestamp (`DeadLetter.changed_ts`): of those
+                who look first, or ask again, all that they have seen and nothing that came later.
 
         Returns:
             How many that is; the exporter delivers them in its next pass.
@@ -66,20 +69,21 @@ class DeadLetters:
         return self._rewritten(
             [
                 (grave, msgspec.structs.replace(grave.note, state=RETRY))
-                for grave in self._poison(key)
+                for grave in self._poison(key, as_of)
             ]
         )
 
-    def drop(self, key: bytes | None = None) -> int:
+    def drop(self, key: bytes | None = None, *, as_of: int | None = None) -> int:
         """Give poison up for ever; what waits behind it is delivered.
 
         Args:
             key: Of this key alone; None: of all.
+            as_of: As for `retry`.
 
         Returns:
             How many that is.
         """
-        return self._rewritten([(grave, None) for grave in self._poison(key)])
+        return self._rewritten([(grave, None) for grave in self._poison(key, as_of)])
 
     def _rewritten(self, wanted: list[tuple[Grave, Note | None]]) -> int:
         with table_of_queue():
@@ -93,11 +97,13 @@ class DeadLetters:
                 count = rewrite_within(tx.table(self._table), wanted)
         return count
 
-    def _poison(self, key: bytes | None) -> list[Grave]:
+    def _poison(self, key: bytes | None, as_of: int | None) -> list[Grave]:
         return [
             grave
             for _, grave in self._graves()
-            if grave.note.state == POISON and (key is None or grave.key == key)
+            if grave.note.state == POISON
+            and (key is None or grave.key == key)
+            and (as_of is None or grave.changed_ts <= as_of)
         ]
 
     def _graves(self) -> Iterator[tuple[int, Grave]]:
