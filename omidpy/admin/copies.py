@@ -6,10 +6,16 @@ Only stores in one file; HBase has snapshots and exports of its own.
 from __future__ import annotations
 
 import os
+from typing import Final
 
+from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import ConfigError
+from omidpy.facts.leadership import LEASE_FACT
 from omidpy.storage.address import sqlite_path
 from omidpy.storage.sqlite.backup import Copied, Progress, copy_backup, copy_live
+
+_OF_PROCESSES: Final = ((CONTROL_TABLE, LEASE_FACT),)
+"""What a copy does not get: the oracle of the original is none of its."""
 
 
 def backup(url: str, target: str | os.PathLike[str], *, progress: Progress | None = None) -> Copied:
@@ -27,7 +33,7 @@ def backup(url: str, target: str | os.PathLike[str], *, progress: Progress | Non
         ConfigError: `url` is no embedded store, or `target` exists.
         StorageError: the copy could not be made whole; nothing is left of it.
     """
-    return copy_live(_embedded(url), os.fspath(target), progress=progress)
+    return copy_live(_embedded(url), os.fspath(target), without=_OF_PROCESSES, progress=progress)
 
 
 def restore(
@@ -47,7 +53,7 @@ def restore(
         ConfigError: `source` is no backup, or there is a store at `url` already.
         StorageError: the copy could not be made whole; nothing is left of it.
     """
-    return copy_backup(os.fspath(source), _embedded(url), progress=progress)
+    return copy_backup(os.fspath(source), _embedded(url), without=_OF_PROCESSES, progress=progress)
 
 
 def _embedded(url: str) -> str:

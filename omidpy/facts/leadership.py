@@ -20,6 +20,7 @@ from omidpy.facts.control import ControlTable, decode_document
 from omidpy.model import Timestamp
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
+from omidpy.storage.options import TellsLocks
 
 LEASE_FACT: Final = b"lease"
 LOCK_NAME: Final = "oracle"
@@ -84,13 +85,16 @@ def read_lease(store: Store) -> LeaseRecord | None:
     return record if record.is_held else None
 
 
-def seems_gone(record: LeaseRecord) -> bool:
-    """Say whether a holder ran on this machine, by its record, and no such process is here.
+def seems_gone(store: Store, record: LeaseRecord) -> bool:
+    """Say whether a holder ran on this machine, by its record, and is not here.
 
-    It was killed, or runs in another container that has the name of this machine.
+    It was killed, or runs in another container that has the name of this machine.  Where the store
+    is locked by the system that tells; a number of a process may be another's by now.
     """
     if record.host != socket.gethostname():
         return False
+    if isinstance(store, TellsLocks) and (held := store.is_locked_here(LOCK_NAME)) is not None:
+        return not held
     try:
         os.kill(record.pid, 0)  # which sends nothing
     except (ProcessLookupError, OverflowError):

@@ -58,7 +58,7 @@ def deciding(store: Store) -> dict[str, Any]:
             "epoch": lease.epoch,
             "pid": lease.pid,
             "host": lease.host,
-            "seems_gone": seems_gone(lease),
+            "seems_gone": seems_gone(store, lease),
         },
         "low_watermark": low_watermark and low_watermark.value,
         "low_watermark_of": "omid" if low_watermark and low_watermark.is_omids else "omidpy",

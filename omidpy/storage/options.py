@@ -298,6 +298,18 @@ class HidesTables(Protocol):
 
 
 @runtime_checkable
+class TellsLocks(Protocol):
+    """A store whose locks among processes are the system's, which tells whether one is held.
+
+    An option: a record of who holds one stands where he was killed, too.
+    """
+
+    def is_locked_here(self, name: str) -> bool | None:
+        """Say whether a process that can be seen from here holds a lock; None: that is not told."""
+        ...
+
+
+@runtime_checkable
 class KnowsServers(Protocol):
     """A store whose tables are served in parts, by several servers, and that knows which by whom.
 

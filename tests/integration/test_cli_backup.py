@@ -49,6 +49,38 @@ def test_a_store_is_backed_up_while_it_is_open_and_restored_elsewhere(
         assert tx.table("t").row(b"a") == {b"cf:q": b"1"}
 
 
+def test_the_oracle_of_the_original_is_none_of_the_copys(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`omidpy doctor` and `status` said that it decides there, though it refuses each client."""
+    backup, restored = str(tmp_path / "bank.backup"), f"sqlite:///{tmp_path}/restored.db"
+    with omidpy.connect(url):
+        run(capsys, "backup", backup, "--store", url)
+        run(capsys, "restore", backup, "--store", restored)
+        for copy, is_held in ((url, True), (f"sqlite:///{backup}", False), (restored, False)):
+            code, out, _ = run(capsys, "doctor", "--store", copy, "--json")
+            (lease,) = (one for one in json.loads(out)["checks"] if one["name"] == "lease")
+            assert (code, lease["is_held"]) == (0, is_held)
+        assert json.loads(run(capsys, "status", "--store", restored, "--json")[1])["oracle"] is None
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_damaged_backup_is_named_in_a_line(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_cut: bool
+) -> None:
+    """It is not the copy, nor the store, and it is no use to restore it from a backup."""
+    backup = tmp_path / "bank.backup"
+    run(capsys, "backup", str(backup), "--store", url)
+    raw = backup.read_bytes()
+    page = 4096
+    backup.write_bytes(raw[:-page] if is_cut else raw[:-page] + b"\xff" * page)
+    target = tmp_path / "restored.db"
+    code, out, err = run(capsys, "restore", str(backup), "--store", f"sqlite:///{target}")
+    assert (code, out, err.count("\n"), target.exists()) == (1, "", 1, False)
+    assert "bank.backup is damaged" in err
+    assert "restore an earlier backup" in err
+
+
 def test_what_is_there_is_not_overwritten(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

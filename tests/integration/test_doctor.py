@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import socket
 import ssl
@@ -22,8 +23,10 @@ from omidpy.base.installation import install_hint
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, OMID_ENABLED
 from omidpy.cli import main
 from omidpy.facts.commit_table import COMMIT_TABLE
-from omidpy.facts.control import ControlTable
+from omidpy.facts.control import ControlTable, encode_document
+from omidpy.facts.leadership import LEASE_FACT, LeaseRecord
 from omidpy.model import FamilySchema, TableSchema
+from omidpy.opening import open_store
 from omidpy.reports.health.checks import clock_finding
 from omidpy.reports.health.findings import ClockFinding, Health
 from omidpy.storage.hbase.addresses.gateways import parse_address
@@ -346,7 +349,7 @@ def test_an_oracle_that_was_killed_holds_the_lease_by_its_record_alone(
 ) -> None:
     """While it lives, the record is enough; `status` says the same."""
     url = f"sqlite:///{tmp_path / 's.db'}"
-    words = "by its record alone: there is no such process here"
+    words = "by its record alone: no process here is its oracle"
     with omidpy.connect(url) as tm:
         tm.create_table("t", families=["cf"])
         found = by_name(examine("--store", url)[1])["lease"]
@@ -359,6 +362,20 @@ def test_an_oracle_that_was_killed_holds_the_lease_by_its_record_alone(
     with pytest.raises(SystemExit):
         main(("status", "--store", url))
     assert words in capsys.readouterr().out
+
+
+def test_another_process_by_the_number_of_a_killed_oracle_holds_no_lease(
+    examine: Report, tmp_path: Path
+) -> None:
+    """In a container each program has the same one, and the store's lock tells them apart."""
+    url = f"sqlite:///{tmp_path / 's.db'}"
+    omidpy.connect(url).close()
+    with contextlib.closing(open_store(url)) as store:
+        control = ControlTable(store)
+        left = LeaseRecord("x", "10.0.0.1:1", 1, os.getpid(), socket.gethostname(), 10_000, 9)
+        control.replace(LEASE_FACT, control.read(LEASE_FACT), encode_document(left))
+    found = by_name(examine("--store", url)[1])["lease"]
+    assert (found["verdict"], found["seems_gone"]) == ("warning", True)
 
 
 def test_an_oracle_that_does_not_answer_is_a_failure(examine: Report, tmp_path: Path) -> None:

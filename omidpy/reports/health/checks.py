@@ -285,7 +285,7 @@ def _check_lease(store: Store) -> Finding:
     except OmidError as error:
         return UnreadableFinding("lease", str(error))
     return LeaseFinding(
-        store.url, True, lease.address, lease.pid, lease.host, seems_gone=seems_gone(lease)
+        store.url, True, lease.address, lease.pid, lease.host, seems_gone=seems_gone(store, lease)
     )
 
 

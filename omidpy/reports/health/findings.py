@@ -381,7 +381,7 @@ class UnreadableFinding:
 
 
 BY_RECORD_ALONE: Final = (
-    "by its record alone: there is no such process here, unless it is in another container"
+    "by its record alone: no process here is its oracle, unless one in another container is"
 )
 """What is said of an oracle that `seems_gone`."""
 

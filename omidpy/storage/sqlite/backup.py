@@ -5,7 +5,8 @@ that omidpy knows is in that file, so the copy is a store that was cut off at th
 oracle starts on as after a crash: the timestamp ceiling in it lies above every timestamp in it.
 
 The copy gets an id of its own.  What happens in the original afterwards never happened in the copy,
-so that a token, an oracle or a client of the one must not be taken for one of the other.
+so that a token, an oracle or a client of the one must not be taken for one of the other.  For the
+same reason rows are left out that speak of processes which serve the original.
 
 It is written under another name and renamed when it is whole and durable.  It has no write-ahead
 log, so that it is one file; what opens it as a store turns the log on.
@@ -23,7 +24,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -46,6 +47,8 @@ from omidpy.storage.sqlite.queries.cells import in_one_view
 PAGES_AT_A_TIME: Final = 4096
 """16 MiB, between two reports of progress."""
 
+ANOTHER_BACKUP: Final = "restore an earlier backup"
+
 LOCK_TRIES: Final = 5
 LOCK_PAUSE_S: Final = 0.01
 
@@ -63,10 +66,22 @@ class Copied(NamedTuple):
     size_bytes: int
 
 
-def copy_live(source: str, target: str, *, progress: Progress | None = None) -> Copied:
+Rows = Sequence[tuple[str, bytes]]
+"""Tables, each with the key of a row."""
+
+
+def copy_live(
+    source: str, target: str, *, without: Rows = (), progress: Progress | None = None
+) -> Copied:
     """Copy a store that others may be using.
 
     Until it is done SQLite keeps what they write in the write-ahead log, which grows meanwhile.
+
+    Args:
+        source: The store.
+        target: The new file.
+        without: Rows that the copy does not get.
+        progress: Told how far it is.
 
     Raises:
         ConfigError: `source` is no store, or `target` exists.
@@ -75,13 +90,16 @@ def copy_live(source: str, target: str, *, progress: Progress | None = None) -> 
     database = Database(source, must_exist=True, lock_timeout_s=10.0)
     try:
         database.prepare()
-        return database.read(partial(_copy, target=target, progress=progress))
+        copy = partial(_copy, source=source, target=target, without=without, progress=progress)
+        return database.read(copy)
     finally:
         database.close()
 
 
-def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -> Copied:
-    """Copy a backup, which nobody writes and which may be on a read-only disk.
+def copy_backup(
+    backup: str, target: str, *, without: Rows = (), progress: Progress | None = None
+) -> Copied:
+    """Copy a backup, which nobody writes and which may be on a read-only disk; see `copy_live`.
 
     Raises:
         ConfigError: `backup` is no store or of a newer format, or `target` exists.
@@ -96,12 +114,21 @@ def copy_backup(backup: str, target: str, *, progress: Progress | None = None) -
             sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         ) as connection:
             connection.execute("PRAGMA trusted_schema = OFF")
-            return _copy(connection, target=target, progress=progress)
+            return _copy(
+                connection, source=backup, target=target, without=without, progress=progress
+            )
     except SQLITE_ERRORS as error:
-        raise translated(error, str(path)) from error
+        raise translated(error, str(path), damaged=ANOTHER_BACKUP) from error
 
 
-def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | None) -> Copied:
+def _copy(
+    connection: sqlite3.Connection,
+    *,
+    source: str,
+    target: str,
+    without: Rows,
+    progress: Progress | None,
+) -> Copied:
     with _looked_at(target):
         final = Path(target).absolute()
         partial_path = final.with_name(final.name + PARTIAL)
@@ -119,7 +146,10 @@ def _copy(connection: sqlite3.Connection, *, target: str, progress: Progress | N
     claim = _claim(partial_path)
     try:
         try:
-            copied = in_one_view(lambda src: _fill(src, str(partial_path), progress), connection)
+            fill = partial(
+                _fill, named=source, path=str(partial_path), without=without, progress=progress
+            )
+            copied = in_one_view(fill, connection)
             _check_own(partial_path, claim)
             _rename(partial_path, final)
         except BaseException as error:
@@ -260,7 +290,14 @@ def _taken(new: Path) -> ConfigError:
     return ConfigError(f"{new} was made by somebody else meanwhile")
 
 
-def _fill(source: sqlite3.Connection, path: str, progress: Progress | None) -> Copied:
+def _fill(
+    source: sqlite3.Connection,
+    *,
+    named: str,
+    path: str,
+    without: Rows,
+    progress: Progress | None,
+) -> Copied:
     """Copy the view that `source` has pinned, and make the copy a store of its own."""
     meta = read_meta(source)
     if meta is None:
@@ -289,10 +326,18 @@ def _fill(source: sqlite3.Connection, path: str, progress: Progress | None) -> C
                     ("copied_ms", time.time_ns() // 1_000_000),
                 ],
             )
+            for table, row in without:
+                _leave_out(target, table, row)
             target.execute("COMMIT")
             (verdict,) = target.execute("PRAGMA quick_check(1)").fetchone()
     except SQLITE_ERRORS as error:
         raise translated(error, path) from error
     if verdict != "ok":
-        raise StorageError(f"the copy of the store is damaged ({verdict}), and so is the store")
+        why = " ".join(str(verdict).split())
+        raise StorageError(f"{named} is damaged ({why}), and was not copied; {ANOTHER_BACKUP}")
     return Copied(store_id, copied_from, Path(path).stat().st_size)
+
+
+def _leave_out(target: sqlite3.Connection, table: str, row: bytes) -> None:
+    for (number,) in target.execute("SELECT id FROM omidpy_tables WHERE name = ?", (table,)):
+        target.execute(f"DELETE FROM cells_{int(number)} WHERE row_key = ?", (row,))  # noqa: S608 - a number

@@ -71,18 +71,29 @@ SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the library raises, also where a damaged file's text, or SQLite's about it, is no UTF-8."""
 
 
-def translated(error: sqlite3.Error | UnicodeDecodeError, path: str) -> Exception:
-    """Return what to raise for one of `SQLITE_ERRORS`, in words that name the remedy."""
+def translated(
+    error: sqlite3.Error | UnicodeDecodeError,
+    path: str,
+    *,
+    damaged: str = "restore it from a backup",
+) -> Exception:
+    """Return what to raise for one of `SQLITE_ERRORS`, in words that name the remedy.
+
+    Args:
+        error: The error.
+        path: Of what was opened.
+        damaged: The remedy where that is damaged.
+    """
     text = str(error)
     if isinstance(error, UnicodeDecodeError):
-        return StorageError(f"{path} is damaged ({text}); restore it from a backup")
+        return StorageError(f"{path} is damaged ({text}); {damaged}")
     if text.startswith("no such table: cells_"):
         return StaleTable(text)
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     if name == "SQLITE_NOTADB":
         return ConfigError(f"{path} is not a store: {text}; give the path of a store, or a new one")
     if name.startswith("SQLITE_CORRUPT"):
-        return StorageError(f"{path} is damaged ({text}); restore it from a backup")
+        return StorageError(f"{path} is damaged ({text}); {damaged}")
     return StorageUnavailable(f"{path}: {_remedy(name)} ({name}: {text})")
 
 

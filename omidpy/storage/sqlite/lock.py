@@ -551,6 +551,17 @@ def describe_holder(path: str) -> str:
     )
 
 
+def is_locked_here(path: str) -> bool | None:
+    """Say whether a process has a file locked; None where the kernel does not tell.
+
+    One in another container may have it all the same.
+    """
+    try:
+        return None if not _LOCKS.read_text() else _holding_process(path) is not None
+    except OSError:
+        return None
+
+
 def _holding_process(path: str) -> int | None:
     """Return which process has a file locked; None where the kernel tells of none here."""
     try:

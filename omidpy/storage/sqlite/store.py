@@ -49,7 +49,7 @@ from omidpy.storage.sqlite.guarded import (
     PreparedRows,
     apply_guarded,
 )
-from omidpy.storage.sqlite.lock import FileLock
+from omidpy.storage.sqlite.lock import FileLock, is_locked_here
 from omidpy.storage.sqlite.queries.cells import apply_effects
 from omidpy.storage.sqlite.queries.reads import SqliteReads
 
@@ -302,10 +302,17 @@ class SqliteStore(SqliteReads):
 
     def _take_lock(self, name: str, purpose: str) -> FileLock:
         self._locks = [lock for lock in self._locks if lock.is_held]
-        lock = FileLock(f"{self._file.path}-{name}.lock", purpose=purpose)
+        lock = FileLock(self._lock_path(name), purpose=purpose)
         self._locks.append(lock)  # before it is taken, so that `close` gives it up in any case
         lock.take()
         return lock
+
+    def is_locked_here(self, name: str) -> bool | None:
+        """Say whether a process has a lock of this store; see `TellsLocks`."""
+        return is_locked_here(self._lock_path(name))
+
+    def _lock_path(self, name: str) -> str:
+        return f"{self._file.path}-{name}.lock"
 
     def close(self) -> None:
         """Free every resource, locks included; a second call does nothing."""

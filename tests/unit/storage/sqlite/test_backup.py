@@ -330,8 +330,8 @@ def test_a_copy_that_was_removed_while_it_was_filled_is_none(
         if is_made_anew:
             partial.write_bytes(b"half of another one")
 
-    def fill(*arguments: Any) -> Any:
-        copied = real(*arguments)
+    def fill(*arguments: Any, **options: Any) -> Any:
+        copied = real(*arguments, **options)
         remove()
         return copied
 
