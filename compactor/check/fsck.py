@@ -153,7 +153,9 @@ class Check:
         standings = survey(self.store, self.options.commit_table)
         self.add_misadopted()
         tables = owned(standings)
-        if unknown := sorted((self.options.tables or frozenset()) - tables.keys()):
+        self.add_hidden(standings)
+        known = tables.keys() | {one.name for one in standings if one.is_hidden}
+        if unknown := sorted((self.options.tables or frozenset()) - known):
             raise UsageError(f"{', '.join(unknown)} is no table of ours in {self.store.url}")
         whole, _ = relevant(claims, tables)
         self.grace = EntryGrace(
@@ -483,6 +485,12 @@ class Check:
             if (complaint := misadoption(schema)) is not None:
                 detail = complaint.removeprefix(f"table {schema.name} ")
                 self.tally.add([Finding(Kind.MISADOPTED, schema.name, detail=detail)])
+
+    def add_hidden(self, standings: Sequence[TableStanding]) -> None:
+        """Note tables that this user may not look at, which may be ours: they were not read."""
+        for one in standings:
+            if one.is_hidden and one.name in (self.options.tables or (one.name,)):
+                self.add_unreadable(one.name, StorageError(one.reason))
 
     def add_unreadable(self, table: str, error: StorageError) -> None:
         """Note that not everything was read."""

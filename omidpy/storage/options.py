@@ -280,6 +280,21 @@ class RestoresTables(Protocol):
 
 
 @runtime_checkable
+class ClosesTables(Protocol):
+    """A store in which an administrator may close a table to all who read and write.
+
+    An option: in every other store a table that is there is open.
+    """
+
+    def closed_tables(self, tables: Sequence[str]) -> dict[str, str]:
+        """Return those of some tables that are closed, each with a word for how that is.
+
+        Cost: 1 RPC for up to 500 tables.
+        """
+        ...
+
+
+@runtime_checkable
 class HidesTables(Protocol):
     """A store whose list of tables leaves out those that this user may not look at.
 

@@ -191,6 +191,7 @@ PROTOCOLS: Final[tuple[type, ...]] = (
     *(
         base.Store,
         options.ChecksBehind,
+        options.ClosesTables,
         options.CutsRows,
         options.HidesTables,
         options.KnowsServers,
@@ -201,6 +202,7 @@ PROTOCOLS: Final[tuple[type, ...]] = (
         options.ShapesChanges,
         options.ShapesRows,
         options.SiftsRows,
+        options.TellsLocks,
     ),
 )
 """What a store may be asked."""

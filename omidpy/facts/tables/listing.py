@@ -5,10 +5,12 @@ HBase leaves out of its list what the user may neither create nor administer.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from omidpy.errors import StorageError
 from omidpy.model import TableSchema
 from omidpy.storage.base import Store
-from omidpy.storage.options import HidesTables
+from omidpy.storage.options import ClosesTables, HidesTables
 
 
 def hidden_among(store: Store, schemas: list[TableSchema]) -> dict[str, str]:
@@ -16,6 +18,13 @@ def hidden_among(store: Store, schemas: list[TableSchema]) -> dict[str, str]:
     if not isinstance(store, HidesTables):
         return {}
     return store.hidden_tables([schema.name for schema in schemas])
+
+
+def closed_among(store: Store, schemas: Iterable[TableSchema]) -> dict[str, str]:
+    """Return the tables that nobody reads or writes now; see `ClosesTables`."""
+    if not isinstance(store, ClosesTables):
+        return {}
+    return store.closed_tables([schema.name for schema in schemas])
 
 
 def all_tables(store: Store) -> list[TableSchema]:

@@ -28,12 +28,14 @@ from omidpy.errors import ConfigError, NoSuchTable, OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import read_lease, seems_gone
+from omidpy.facts.tables.listing import closed_among
 from omidpy.facts.tables.makers import Makers
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TableSchema
 from omidpy.opening import open_oracle, open_store
 from omidpy.reports.health.findings import (
     BlockingFinding,
     ClockFinding,
+    ClosedFinding,
     Finding,
     ForgetfulFinding,
     GatewayFinding,
@@ -197,7 +199,13 @@ def _cluster_problem(cluster: OneCluster, address: HBaseAddress, gateway: Gatewa
 
 
 def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Finding]:
-    """Check that no table forgets what transactions need, and say whose the tables are."""
+    """Check that tables are open and forget nothing that is needed, and say whose they are."""
+    ours = [one for one in schemas.values() if is_system_table(one.name) or _is_ours(one)]
+    try:
+        for name, state in sorted(closed_among(store, ours).items()):
+            yield ClosedFinding(name, state)
+    except OmidError as error:
+        yield UnreadableFinding("tables", str(error))
     forgetful: list[ForgetfulFinding] = []
     for name in _SYSTEM_TABLES:
         if name in schemas:
@@ -219,9 +227,7 @@ def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Fin
             forgetful.append(ForgetfulFinding(schema.name, complaint))
     yield from forgetful
     phoenixs = indexes(schemas.values())
-    for schema in schemas.values():
-        if COMMIT_TABLE_ATTRIBUTE not in schema.attributes:
-            continue
+    for schema in filter(_is_ours, schemas.values()):
         if (complaint := misadoption(schema)) is not None:
             yield MisadoptedFinding(schema.name, complaint)
         elif (why := index_objection(schema.name, phoenixs)) is not None:
@@ -229,6 +235,10 @@ def _check_tables(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Fin
     if CONTROL_TABLE in schemas:
         yield from check_ghosts(store, schemas)
     yield from _check_ownership(store, schemas, is_sound=not forgetful)
+
+
+def _is_ours(schema: TableSchema) -> bool:
+    return COMMIT_TABLE_ATTRIBUTE in schema.attributes
 
 
 def check_ghosts(store: Store, schemas: dict[str, TableSchema]) -> Iterator[Finding]:

@@ -302,6 +302,27 @@ class IndexedFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class ClosedFinding:
+    """A table of ours that HBase has closed."""
+
+    table: str
+    state: str
+    """`disabled`, `disabling` or `enabling`."""
+
+    name = "tables"
+    health = Health.FAILED
+
+    @property
+    def detail(self) -> str:
+        """What follows, and what ends it."""
+        told = f"{self.table} is {self.state}: who reads or writes it fails, and no compaction "
+        told += "forgets what its cells may need"
+        if self.state == "enabling":
+            return told
+        return f"{told}; enable it in the HBase shell: enable '{self.table}'"
+
+
+@dataclass(frozen=True, slots=True)
 class GhostFinding:
     """A table that an executor has made too late, and that no client of ours opens."""
 

@@ -22,6 +22,14 @@ STATE: Final = Column(b"table", b"state")
 """Its version is the state.  The row is the name of the table, with its namespace if it is not the
 default one."""
 _OWN: Final = "hbase:"
+_CLOSED: Final = {b"\x08\x01": "disabled", b"\x08\x02": "disabling", b"\x08\x03": "enabling"}
+"""What the cell holds, a `TableState`, of a table that is not enabled."""
+
+
+def closed(cells: Iterable[Cell]) -> dict[str, str]:
+    """Return the tables of which no cell is read or written, by their states; each with a word."""
+    found = {cell.row.decode(errors="backslashreplace"): _CLOSED.get(cell.value) for cell in cells}
+    return {name: word for name, word in found.items() if word is not None}
 
 
 def hidden(

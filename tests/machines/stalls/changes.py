@@ -26,7 +26,8 @@ READS: Final = frozenset(
         *("url", "store_id", "capabilities", "schema", "tables", "regions", "get", "scan"),
         *("find_cell", "close", "lock"),
         *("scan_pairs", "scan_values", "scan_portions", "get_portion", "row_parts", "table_states"),
-        *("region_servers", "scan_changes", "sift", "hidden_tables"),
+        *("region_servers", "scan_changes", "sift", "hidden_tables", "closed_tables"),
+        *("is_locked_here",),
     }
 )
 """What the store's protocols have that changes no cell and no table."""

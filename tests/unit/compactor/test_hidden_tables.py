@@ -5,18 +5,21 @@ They are not forgotten by who must know of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
+from compactor.check.findings import Kind
+from compactor.check.fsck import Check, CheckOptions
 from compactor.tables.ownership import Standing, survey
 from omidpy.errors import NoSuchTable, StorageError, StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables
 from omidpy.facts.tables.listing import all_tables
 from omidpy.model import Cell, TableSchema
 from omidpy.reports.health import checks
+from omidpy.reports.health.findings import Health
 from omidpy.reports.opened import missing_tables
 from omidpy.storage.hbase import states
 from omidpy.storage.memory import MemoryStore
@@ -85,6 +88,46 @@ def test_it_is_listed_with_what_to_do(store: Hiding) -> None:
     assert "grant him create or admin on java" in found.reason
     (told, _) = checks._check_ownership(store, {}, is_sound=True)
     assert told.detail.startswith("java is not known: this user may not look at it")
+
+
+@pytest.mark.parametrize(
+    ("tables", "count"), [(None, 1), (frozenset({"hidden"}), 1), (frozenset({"t"}), 0)]
+)
+def test_a_check_names_what_it_was_not_shown(
+    store: Hiding, tables: frozenset[str] | None, count: int
+) -> None:
+    """It found nothing wrong with a store of which it had not seen a table of ours."""
+    world = World(store)
+    world.table()
+    world.table("hidden")
+    store.hidden.add("hidden")
+    report = Check(store, CheckOptions(settle_s=0, tables=tables), sleep=lambda _: None).run()
+    assert report.counts.get(Kind.UNREADABLE, 0) == report.left == count
+    for finding in report.findings:
+        assert finding.table == "hidden"
+        assert "grant him create or admin on hidden" in finding.detail
+
+
+class Closing(Hiding):
+    """A store whose tables are closed."""
+
+    def closed_tables(self, tables: Sequence[str]) -> dict[str, str]:
+        """Say so of one of ours, and of another one."""
+        return {name: "disabled" for name in tables if name in ("t", "java")}
+
+
+def test_a_table_of_ours_that_is_closed_is_a_failure() -> None:
+    """Every transaction that comes to it fails, and nothing was said of it."""
+    store = Closing()
+    world = World(store)
+    world.table()
+    world.table("java", owner=None)
+    found = list(checks._check_tables(store, {one.name: one for one in store.tables()}))
+    (closed,) = (one for one in found if one.health is Health.FAILED)
+    assert closed.detail == (
+        "t is disabled: who reads or writes it fails, and no compaction forgets what its cells may "
+        "need; enable it in the HBase shell: enable 't'"
+    )
 
 
 def test_who_must_read_all_tables_is_refused(store: Hiding) -> None:

@@ -29,7 +29,7 @@ from typing import Final
 from omidpy.base.collector import paused_collector
 from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import NoSuchFamily, NoSuchTable, OmidError, StorageUnavailable, UsageError
-from omidpy.model import Column, TableSchema
+from omidpy.model import Cell, Column, TableSchema
 from omidpy.storage import rules
 from omidpy.storage.base import (
     WHOLE_TABLE,
@@ -246,14 +246,17 @@ class NativeStore(NativeReads):
 
     def table_states(self, tables: Sequence[str]) -> dict[str, int]:
         """Return the states of some tables; see `RestoresTables` and `states.py`."""
+        return {cell.row.decode(): cell.version for cell in self._states_of(tables)}
+
+    def closed_tables(self, tables: Sequence[str]) -> dict[str, str]:
+        """Return those that are disabled; see `ClosesTables` and `states.py`."""
+        return states.closed(self._states_of(tables))
+
+    def _states_of(self, tables: Sequence[str]) -> list[Cell]:
         self._check_open()
         gets = [Get(table.encode(), _STATES) for table in tables]
         found = self._client.get_many(states.CATALOGUE, gets)
-        return {
-            table: one.cells[0].version
-            for table, one in zip(tables, found, strict=True)
-            if one.cells
-        }
+        return [one.cells[0] for one in found if one.cells]
 
     def hidden_tables(self, listed: Collection[str]) -> dict[str, str]:
         """Return the tables that this user may not look at; see `HidesTables`."""

@@ -33,6 +33,7 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.model import (
+    Cell,
     Column,
     TableSchema,
 )
@@ -195,11 +196,16 @@ class Thrift2Store(Thrift2Reads):
 
     def table_states(self, tables: Sequence[str]) -> dict[str, int]:
         """Return the states of some tables; see `RestoresTables` and `states.py`."""
+        return {cell.row.decode(): cell.version for cell in self._states_of(tables)}
+
+    def closed_tables(self, tables: Sequence[str]) -> dict[str, str]:
+        """Return those that are disabled; see `ClosesTables` and `states.py`."""
+        return states.closed(self._states_of(tables))
+
+    def _states_of(self, tables: Sequence[str]) -> list[Cell]:
         rows = [table.encode() for table in tables]
         found = self.get(states.CATALOGUE, rows, columns=(states.STATE,), max_versions=1)
-        return {
-            table: cells[0].version for table, cells in zip(tables, found, strict=True) if cells
-        }
+        return [cells[0] for cells in found if cells]
 
     def hidden_tables(self, listed: Collection[str]) -> dict[str, str]:
         """Return the tables that the gateway's user may not look at; see `HidesTables`."""

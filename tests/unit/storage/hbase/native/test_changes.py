@@ -169,7 +169,7 @@ def test_tables_that_the_list_leaves_out_are_found_in_the_catalogue() -> None:
             return fault("security.AccessDeniedException", "action=CREATE")
         if call.method == "Get":
             body = message("GetResponse", result={"associated_cell_count": 1})
-            return Reply(body.SerializeToString(), encode(b"t", *STATE, 7, b""))
+            return Reply(body.SerializeToString(), encode(b"t", *STATE, 7, b"\x08\x01"))
         body = message(
             "ScanResponse", cells_per_result=[1] * len(names), more_results_in_region=False
         )
@@ -181,6 +181,7 @@ def test_tables_that_the_list_leaves_out_are_found_in_the_catalogue() -> None:
         store = NativeStore(client.calls.address, client=client)
         ((name, why),) = store.hidden_tables(["t"]).items()
         assert store.table_states(["t"]) == {"t": 7}
+        assert store.closed_tables(["t"]) == {"t": "disabled"}
         store.close()
     assert name == "java"
     assert "grant the user the right" in why
