@@ -6,10 +6,12 @@ asks for it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import ConfigError, NoSuchTable
+from omidpy.model import Timestamp
 from omidpy.oracle.base import Oracle
 from omidpy.storage.address import init_command, server_command, sqlite_path
 from omidpy.storage.base import Store
@@ -90,6 +92,7 @@ def open_oracle(
     from omidpy.oracle.tcp import TcpOracle  # noqa: PLC0415 - only if one is asked
     from omidpy.oracle.tls import client_tls, options_of  # noqa: PLC0415 - the same
 
+    recorded_epoch = partial(_omids_epoch, store)
     place, _, query = tso.partition("?")
     if tso.startswith("zk:"):
         from omidpy.oracle import zookeeper  # noqa: PLC0415 - only for its address
@@ -98,6 +101,7 @@ def open_oracle(
         tls = client_tls(address.oracle_options, address=address.text, prefix="oracle-")
         oracle = TcpOracle(
             resolve=zookeeper.resolver(address),
+            recorded_epoch=recorded_epoch,
             store_id=store.store_id,
             tls=tls,
             client=client,
@@ -119,7 +123,12 @@ def open_oracle(
     else:
         tls = client_tls(options_of(query, address=place), address=place)
         oracle = TcpOracle(
-            place, store_id=store.store_id, tls=tls, client=client, hands_on=hands_on
+            place,
+            recorded_epoch=recorded_epoch,
+            store_id=store.store_id,
+            tls=tls,
+            client=client,
+            hands_on=hands_on,
         )
     try:
         oracle.ping()
@@ -130,6 +139,20 @@ def open_oracle(
     except BaseException:
         oracle.close()
         raise
+
+
+def _omids_epoch(store: Store) -> Timestamp:
+    """Return the low watermark with which an oracle of Omid's began, or a later one; 0: none.
+
+    It writes it before it listens.  Without it, what an oracle that died has still under way would
+    appear behind a reader that had seen nothing of it (I8).
+    """
+    from omidpy.facts.commit_table import read_java_low_watermark  # noqa: PLC0415 - beside Omid's
+
+    try:
+        return read_java_low_watermark(store)
+    except NoSuchTable:
+        return Timestamp(0)  # `_check_set_up` has the word
 
 
 def _check_set_up(store: Store) -> None:

@@ -24,7 +24,8 @@ class Begun(NamedTuple):
     """A fresh snapshot.
 
     `epoch` and `low_watermark` are the oracle's at that moment: no transaction that began at or
-    below either can be decided a commit any more.  0 where the oracle does not tell (Java's).
+    below either can be decided a commit any more.  0 where that is not known: Java's oracle tells
+    neither, but publishes its epoch or writes it into the store.
     `newest_fence` is the newest of any table that this instance of the oracle has set; 0: none, or
     one at or below the low watermark.  None where the oracle does not tell.
     """

@@ -124,6 +124,8 @@ class Link:
         """Whether it was found to lead to the oracle that was wanted."""
         self.published_epoch = Timestamp(0)
         """The epoch that was found together with the address; 0 if none was."""
+        self.recorded_epoch = Timestamp(0)
+        """What was found in the store, once it had answered, of one that tells none; else 0."""
         # What follows the handshake says.  Each question looks at it, so that it is no property.
         self.capabilities = PeerCapabilities()
         """What the oracle told about itself; empty from Java's."""
@@ -153,8 +155,8 @@ class Link:
 
     @property
     def epoch(self) -> Timestamp:
-        """The oracle's epoch: as it told, else as it was published; 0 where neither is known."""
-        return self.capabilities.epoch or self.published_epoch
+        """The oracle's epoch: as it told, else as was published or recorded; 0: not known."""
+        return self.capabilities.epoch or max(self.published_epoch, self.recorded_epoch)
 
     @property
     def last_start_ts(self) -> Timestamp:

@@ -49,6 +49,7 @@ class Links:
         where: str,
         is_published: bool,
         tells_store: bool,
+        recorded_epoch: Callable[[], Timestamp] | None,
         store_id: str | None,
         connect_timeout_s: float,
         handshake_timeout_s: float,
@@ -65,6 +66,7 @@ class Links:
             where: What to call that place before the first connect.
             is_published: Whether it may be another place the next time.
             tells_store: Whether what is published there tells which store it serves.
+            recorded_epoch: Asked behind the handshake of an oracle that tells no epoch.
             store_id: Id of the store that the oracle must serve; None takes the first.
             connect_timeout_s: For the TCP connection alone.
             handshake_timeout_s: For the oracle's first answer.
@@ -77,6 +79,7 @@ class Links:
         self._resolve = resolve
         self._is_published = is_published
         self._tells_store = tells_store
+        self._recorded_epoch = recorded_epoch
         self._expected_store_id = store_id
         self._connect_timeout_s = connect_timeout_s
         self._handshake_timeout_s = handshake_timeout_s
@@ -206,6 +209,10 @@ class Links:
         try:
             link.published_epoch = place.epoch
             self._accept(link)
+            if self._recorded_epoch is not None and not link.capabilities.epoch:
+                # It has answered, so that what it wrote before it listened is there.
+                link.recorded_epoch = self._recorded_epoch()
+            self.epoch = link.epoch
             link.is_fit = True
             return link
         except BaseException:
@@ -250,7 +257,6 @@ class Links:
         self.store_id = store_id
         # Transactions that run now hold timestamps of this store's oracle and no other's.
         self._expected_store_id = store_id or expected
-        self.epoch = link.epoch
         self.max_transaction_age_s = None if age_ms is None else age_ms / 1000
         self.max_commit_cells = told.max_commit_cells
         self.can_invalidate = link.has_feature(Feature.INVALIDATE)

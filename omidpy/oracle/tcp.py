@@ -91,6 +91,7 @@ class TcpOracle:
         *,
         resolve: Callable[[], Place | tuple[str, int]] | None = None,
         tells_store: bool = False,
+        recorded_epoch: Callable[[], Timestamp] | None = None,
         store_id: str | None = None,
         request_timeout_s: float = 5.0,
         connect_timeout_s: float = 2.0,
@@ -112,6 +113,8 @@ class TcpOracle:
                 itself tells none, as Java's does not.
             tells_store: Whether what `resolve` finds are oracles of omidpy's alone, which tell what
                 store they serve: who tells none is another one, and waited past.
+            recorded_epoch: Reads from the store what Java's oracle wrote there when it began, which
+                tells no epoch itself: what began at or below that it never commits.
             store_id: Id of the store that the oracle must serve; None takes whichever the first
                 answer names.  Java's oracle names none and is believed.
             request_timeout_s: For one answer.  When it passes, the connection is given up.
@@ -145,6 +148,7 @@ class TcpOracle:
             where=address or "an address not found yet",
             is_published=resolve is not None,
             tells_store=tells_store,
+            recorded_epoch=recorded_epoch,
             store_id=store_id,
             connect_timeout_s=connect_timeout_s,
             handshake_timeout_s=request_timeout_s,

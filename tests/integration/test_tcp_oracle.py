@@ -198,6 +198,30 @@ def test_an_epoch_that_was_published_counts_where_the_oracle_tells_none() -> Non
         oracle.close()
 
 
+def test_an_epoch_that_the_store_has_is_read_behind_each_handshake_of_javas() -> None:
+    """Java's writes it before it listens, so that it counts for who has heard of that instance."""
+
+    def java(start_ts: int, peer: Conversation) -> None:
+        peer.shake_hands(JAVAS)
+        peer.expect(TimestampRequest)
+        peer.say(TimestampResponse(Timestamp(start_ts)))
+        peer.wait_hangup()
+
+    recorded = iter((Timestamp(600), Timestamp(1000)))
+    scripts = partial(java, 1000), partial(java, 1500), obliging(first_ts=2000)
+    with ScriptedOracle(*scripts) as server:
+        oracle = TcpOracle(
+            f"127.0.0.1:{server.port}",
+            recorded_epoch=lambda: next(recorded),
+            request_timeout_s=PATIENCE_S,
+        )
+        for epoch in (600, 1000, OURS.epoch):
+            assert oracle.begin().epoch == oracle.epoch == epoch
+            oracle._links.current.kill("the test goes on")  # type: ignore[union-attr]  # it is open
+        oracle.close()
+    assert not list(recorded), "ours tells it"
+
+
 def test_a_timestamp_below_the_published_epoch_is_refused() -> None:
     """It comes from an instance before the published one, whose snapshots miss what that commits.
 
