@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import inspect
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -43,6 +42,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, dataclass
 import msgspec
 
 from omidpy.base.documents import UNREADABLE
+from omidpy.base.words.arguments import runs_later
 from omidpy.base.words.durations import MAX_DURATION_S
 from omidpy.errors import CorruptCell, FateError, UsageError
 
@@ -252,8 +252,7 @@ def step(
 
 def _check_methods(cls: type[Step]) -> None:
     for method in (cls.ready, cls.call, cls.undo):
-        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction)
-        if inspect.isasyncgenfunction(method) or any(is_one(method) for is_one in kinds):
+        if runs_later(method):
             raise UsageError(
                 f"{method.__qualname__} is an `async def` or a generator, which nobody goes on "
                 "with, so that it does nothing; let it be a plain function, which may call "

@@ -9,12 +9,11 @@ Pure, but for the callbacks.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable
-from types import CoroutineType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from omidpy.base.words.arguments import is_unrun, runs_later
 from omidpy.errors import UsageError
 
 log: Final = logging.getLogger("omidpy.tx.transaction")
@@ -139,12 +138,15 @@ def check_callback(name: str, callback: C) -> C:
     """Return what is to be called, if it can be.
 
     Raises:
-        TypeError: it is no function, or an `async def`, which nobody would await.
+        TypeError: it is no function, or one that nobody would go on with.
     """
     if not callable(callback):
         raise TypeError(f"{name} takes a function, not {callback!r:.80}")
-    if any(map(inspect.iscoroutinefunction, (callback, type(callback).__call__))):
-        raise TypeError(f"{name} takes a plain function; let it start a task of its own")
+    if runs_later(callback):
+        raise TypeError(
+            f"{name} takes a plain function, not an `async def` or a generator, which nobody goes "
+            "on with; let it start a task of its own"
+        )
     return callback
 
 
@@ -152,12 +154,10 @@ def _run(call: Callable[..., object], *args: object) -> None:
     """Call something, and see that it has run.
 
     Raises:
-        TypeError: it has returned a coroutine, which nobody awaits: nothing of it was done.
+        TypeError: it has only made what nobody goes on with: nothing of it was done.
     """
-    returned = call(*args)
-    if isinstance(returned, CoroutineType):
-        returned.close()
-        raise TypeError(f"{call!r:.80} returned a coroutine, which nobody awaits; call it plainly")
+    if is_unrun(returned := call(*args)):
+        raise TypeError(f"{call!r:.80} returned {returned!r:.80}, which nobody goes on with")
 
 
 # In place: a commit that begins walks along one of these lists, and may call who has a savepoint.

@@ -1,4 +1,6 @@
-"""Is this a row key, a column, a range?  Clear refusals of what is not, before anything is sent.
+"""Is this a row key, a column, a range, a function that runs?  Clear refusals of what is not.
+
+They come before anything is sent.
 
 A `str` where bytes belong is a TypeError, as Python's own bytes methods have it; a wrong value of
 the right type is a `UsageError`.
@@ -6,8 +8,9 @@ the right type is a `UsageError`.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from omidpy.base.tables import is_system_table, maker_of
@@ -77,6 +80,26 @@ def parse_columns(columns: Iterable[bytes] | None) -> list[ColumnSpec] | None:
     if not specs:
         raise UsageError("columns is empty; pass None for every column")
     return list(specs)
+
+
+def runs_later(function: Callable[..., object]) -> bool:
+    """Say whether a call of a function only makes what somebody has to go on with.
+
+    An `async def` and a generator are such: who calls one and does not know has done nothing.
+    """
+    kinds = (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+    )
+    some = (function, type(function).__call__)
+    return any(is_one(one) for is_one in kinds for one in some)
+
+
+def is_unrun(returned: object) -> bool:
+    """Say whether a call has only made what somebody has to go on with; see `runs_later`."""
+    kinds = (inspect.iscoroutine, inspect.isgenerator, inspect.isasyncgen)
+    return any(is_one(returned) for is_one in kinds)
 
 
 def check_count(name: str, count: object) -> None:

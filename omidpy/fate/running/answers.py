@@ -6,12 +6,12 @@ fails the step and never the executor.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
+from omidpy.base.words.arguments import is_unrun
 from omidpy.base.words.durations import MAX_DURATION_S
 from omidpy.errors import UsageError
 from omidpy.fate.operation import Operation, pushed, replaced, succeeded
@@ -55,10 +55,10 @@ def check_undone(answer: object, top: Step) -> None:
     Raises:
         UsageError: it returned what nobody goes on with, so that nothing of it was done.
     """
-    if inspect.isawaitable(answer) or inspect.isgenerator(answer):
+    if is_unrun(answer):
         raise UsageError(
-            f"undo() of {top.spec.name} returned {answer!r}, which nobody awaits, so that nothing "
-            "was undone; let it be a plain function"
+            f"undo() of {top.spec.name} returned {answer!r}, which nobody goes on with, so that "
+            "nothing was undone; let it be a plain function"
         )
 
 

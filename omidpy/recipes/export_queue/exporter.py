@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+
+from omidpy.base.words.arguments import is_unrun, runs_later
+from omidpy.errors import ConfigError
 
 if TYPE_CHECKING:
     from omidpy.recipes.export_queue.marks import Mark, Share
@@ -252,15 +255,46 @@ class _Function(Exporter):
         self._function = function
 
     def export(self, batch: Batch) -> None:
-        """Hand the batch to the function."""
-        self._function(batch)
+        """Hand the batch to the function.
 
+        Raises:
+            ConfigError: it has done nothing with it.
+        """
+        if is_unrun(returned := self._function(batch)):
+            raise ConfigError(
+                f"the exporter {self._function!r:.80} returned {returned!r:.80}, which nobody goes "
+                "on with, so that nothing was delivered; let it be a plain function"
+            )
+
+
+_METHODS: Final = (
+    "open",
+    "export",
+    "close",
+    "export_within",
+    "take_over",
+    "keep_first",
+    "export_marked",
+)
 
 Exporting: TypeAlias = Exporter | Callable[[Batch], object]
 
 
 def as_exporter(exporter: Exporting) -> Exporter:
-    """Return an exporter, or a function, as an exporter."""
+    """Return an exporter, or a function, as an exporter.
+
+    Raises:
+        TypeError: it is neither; or an `async def` or a generator, by which nothing would be
+            delivered, and all of it would count as that.
+    """
+    is_exporter = isinstance(exporter, Exporter)
+    methods = [getattr(exporter, name, None) for name in _METHODS] if is_exporter else [exporter]
+    for method in methods:
+        if callable(method) and runs_later(method):
+            raise TypeError(
+                f"{method!r:.120} is an `async def` or a generator, which nobody goes on with; let "
+                "an exporter be plain functions, which may call asyncio.run(...)"
+            )
     if isinstance(exporter, Exporter):
         return exporter
     if not callable(exporter) or isinstance(exporter, type):

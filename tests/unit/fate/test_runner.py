@@ -452,7 +452,7 @@ def test_an_undo_that_nobody_goes_on_with_has_undone_nothing(bench: Bench) -> No
     bench.world.on_undo = {"a": [lambda: coroutine] * MIN_UNDO_TRIES}
     ended = bench.run(Awaits("a"))
     (error,) = bench.read(ended.id).undo_errors
-    assert "which nobody awaits, so that nothing was undone" in error.message
+    assert "which nobody goes on with, so that nothing was undone" in error.message
     coroutine.close()
 
 

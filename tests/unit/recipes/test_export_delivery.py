@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
 from math import inf, nan
@@ -179,6 +179,39 @@ def test_settings_of_an_exporter_are_checked(scene: Scene, settings: dict[str, A
 
 
 # -- failures --------------------------------------------------------------------------------------
+
+
+async def awaited(_batch: Batch) -> None:
+    """Deliver, if anybody awaits this."""
+
+
+def gone_over(_batch: Batch) -> Iterator[None]:
+    """Deliver, if anybody goes over this."""
+    yield
+
+
+class AwaitedExporter(Exporter):
+    """An exporter of asyncio's, of which there are none."""
+
+    async def export(self, batch: Batch) -> None:  # type: ignore[override]
+        """Deliver, if anybody awaits this."""
+
+
+@pytest.mark.parametrize("exporter", [awaited, gone_over, AwaitedExporter()])
+def test_an_exporter_that_nobody_goes_on_with_is_refused(scene: Scene, exporter: Any) -> None:
+    """It was called, and what it never delivered was removed from the queue."""
+    scene.add(1)
+    with pytest.raises(TypeError, match="`async def` or a generator, which nobody goes on with"):
+        scene.queue.run_once(exporter)
+    assert scene.queue.lag().entries == 1
+
+
+def test_an_exporter_that_turns_out_to_be_one_delivers_nothing(scene: Scene) -> None:
+    """By its looks it is a plain function."""
+    scene.add(1)
+    with pytest.raises(ExportError, match="so that nothing was delivered"):
+        scene.queue.run_once(lambda batch: gone_over(batch))  # noqa: PLW0108 - see above
+    assert scene.queue.lag().entries == 1
 
 
 def test_a_receiver_that_cannot_be_reached_blames_no_entry(scene: Scene) -> None:

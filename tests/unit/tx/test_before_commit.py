@@ -123,7 +123,16 @@ async def forbid(*_: object) -> None:
     raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("callback", [None, "text", forbid, partial(forbid, 1), Awaited()])
+def yielding(*_: object) -> Iterator[None]:
+    """Forbid it, if anybody goes over this."""
+    yield
+    raise ZeroDivisionError
+
+
+CALLBACKS = [None, "text", forbid, partial(forbid, 1), Awaited(), yielding]
+
+
+@pytest.mark.parametrize("callback", CALLBACKS)
 @pytest.mark.parametrize("name", ["before_commit", "after_commit", "after_rollback", "when_undone"])
 def test_what_would_not_run_is_refused_as_a_callback(
     client: Client, name: str, callback: object
@@ -136,21 +145,21 @@ def test_what_would_not_run_is_refused_as_a_callback(
     tx.commit()
 
 
-def test_a_check_that_nobody_awaits_forbids_the_commit(
+def test_a_check_that_nobody_goes_on_with_forbids_the_commit(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It returns at once, and has looked at nothing."""
     tx = client.tm.begin()
     put(tx)
-    tx.before_commit(lambda: forbid())  # noqa: PLW0108 - no function of asyncio's by its looks
-    tx.after_rollback(lambda: forbid())  # noqa: PLW0108 - as above
-    with pytest.raises(TypeError, match="returned a coroutine, which nobody awaits"):
+    tx.before_commit(lambda: yielding())  # noqa: PLW0108 - no generator by its looks
+    tx.after_rollback(lambda: yielding())  # noqa: PLW0108 - as above
+    with pytest.raises(TypeError, match=r"returned <generator .* which nobody goes on with"):
         tx.commit()
     assert (tx.status, client.raw()) == ("rolled_back", [])
     assert "after_rollback of transaction" in caplog.text
     tx = client.tm.begin()
     put(tx)
-    tx.after_commit(lambda _: forbid())
+    tx.after_commit(lambda _: yielding())
     tx.commit()
     assert "after_commit of transaction" in caplog.text
 

@@ -24,6 +24,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from omidpy.base.telemetry.stages import GROUP
+from omidpy.base.words.arguments import is_unrun
 from omidpy.errors import AlreadyCommitted, TransactionClosed, UsageError
 from omidpy.manager import DEFAULT_RETRY_BUDGET_S, TransactionManager
 from omidpy.spark.frames.options import Words, WriteWords, words, write_words
@@ -212,6 +213,7 @@ def each_batch(
     Args:
         tm: A manager; each batch has a transaction of its own.
         apply: Called with the transaction, the batch and its number; what it returns is ignored.
+            A plain function: an `async def` or a generator is refused when a batch comes.
         app_id: Names the stream; None: the id that the query has in its checkpoint.  With a name a
             second checkpoint is refused, and a second query, which would write the same rows again,
             or have its batches taken for those of the first.
@@ -243,7 +245,11 @@ def each_batch(
                 with attempt as tx:
                     batch.check(tx)
                     tx.has_key = True
-                    apply(tx, frame, number)
+                    if is_unrun(returned := apply(tx, frame, number)):
+                        raise TypeError(
+                            f"each_batch: {apply!r:.80} returned {returned!r:.80}, which nobody "
+                            "goes on with, so that nothing was written; let it be a plain function"
+                        )
                     batch.note(tx)
         except AlreadyCommitted as before:
             if before.key != batch.key:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -200,6 +200,20 @@ def test_each_batch_is_applied_once(world: JobWorld) -> None:
     assert world.tm.begin().table("t").counter_get(b"count", b"cf:n") == 2
     with pytest.raises(UsageError, match="its checkpoint was put back"):
         run(frame(), 0)
+
+
+def test_a_batch_that_was_only_begun_is_not_done(world: JobWorld) -> None:
+    """A function that yields writes nothing when it is called, and its batches were passed over."""
+
+    def apply(tx: Transaction, _: Any, __: int) -> Iterator[None]:
+        tx.table("t").counter_inc(b"count", b"cf:n")
+        yield
+
+    with pytest.raises(TypeError, match="nobody goes on with, so that nothing was written"):
+        each_batch(world.tm, apply)(frame(), 0)
+    calls: list[int] = []
+    each_batch(world.tm, lambda _tx, _frame, number: calls.append(number))(frame(), 0)
+    assert calls == [0]
 
 
 def test_a_batch_of_nobody_knows_which_query_is_refused(world: JobWorld) -> None:
