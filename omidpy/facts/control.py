@@ -37,7 +37,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from omidpy.base.cells import LONG_BYTES, decode_long, encode_long
-from omidpy.base.documents import UNREADABLE
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.base.reach import reached
 from omidpy.base.tables import (
     CONTROL_FAMILY,
@@ -338,7 +338,7 @@ def decode_document(value: bytes, type_: type[T], *, row: bytes) -> T:
         CorruptCell: naming the row.
     """
     try:
-        return msgspec.json.decode(value, type=type_)
+        return msgspec.json.decode(value, type=prepared(type_))
     except UNREADABLE as error:
         shown = value[:80] if isinstance(value, bytes) else b""
         raise CorruptCell(
@@ -359,7 +359,7 @@ def encode_document(value: Any) -> bytes:
     encoded = msgspec.json.encode(value)
     if isinstance(value, msgspec.Struct):
         try:
-            msgspec.json.decode(encoded, type=type(value))
+            msgspec.json.decode(encoded, type=prepared(type(value)))
         except UNREADABLE as error:
             raise UsageError(f"{value!r:.200} could not be read again: {error}") from error
     return encoded

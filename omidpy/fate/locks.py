@@ -36,7 +36,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from omidpy.base.documents import UNREADABLE, Natural
+from omidpy.base.documents import UNREADABLE, Natural, prepared
 from omidpy.errors import CorruptCell, FateError, StorageUnavailable, UsageError
 from omidpy.fate.operation import FateId, Unreadable
 from omidpy.fate.step import Defer
@@ -291,7 +291,7 @@ def salvaged(raw: bytes) -> tuple[Entry, ...]:
     kept = []
     for entry in entries if isinstance(entries, list) else ():
         with contextlib.suppress(msgspec.ValidationError):
-            kept.append(msgspec.convert(entry, Entry))
+            kept.append(msgspec.convert(entry, prepared(Entry)))
     return tuple(kept)
 
 
@@ -304,7 +304,7 @@ def decode_queue(raw: bytes | None, table: str) -> Queue:
     if raw is None:
         return Queue()
     try:
-        return msgspec.json.decode(raw, type=Queue)
+        return msgspec.json.decode(raw, type=prepared(Queue))
     except UNREADABLE as error:
         raise CorruptCell(
             f"the queue for locks on table {table!r} holds {raw[:80]!r}: {error}"

@@ -41,7 +41,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeAlias, TypeVar, dataclass
 
 import msgspec
 
-from omidpy.base.documents import UNREADABLE
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.base.words.arguments import runs_later
 from omidpy.base.words.durations import MAX_DURATION_S
 from omidpy.errors import CorruptCell, FateError, UsageError
@@ -343,7 +343,7 @@ def stored_step(raw: bytes, *, where: str) -> StoredStep:
         CorruptCell: it is no stored step, naming `where` it is.
     """
     try:
-        return msgspec.json.decode(raw, type=StoredStep)
+        return msgspec.json.decode(raw, type=prepared(StoredStep))
     except UNREADABLE as error:
         raise CorruptCell(f"{where} holds {raw[:80]!r}, which is no step: {error}") from error
 
@@ -366,7 +366,7 @@ def decode_step(raw: bytes, *, where: str = "the step") -> Step:
             "other fields needs its next version="
         )
     try:
-        return msgspec.convert(stored.fields, cls)
+        return msgspec.convert(stored.fields, prepared(cls))
     except msgspec.ValidationError as error:
         raise UnknownStep(
             f"step {stored.step!r} version {stored.version} was stored with fields that "

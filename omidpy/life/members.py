@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from omidpy.base.documents import UNREADABLE, Natural, Positive
+from omidpy.base.documents import UNREADABLE, Natural, Positive, prepared
 from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import NoSuchTable, StorageUnavailable
@@ -281,6 +281,6 @@ def _row(member: str) -> bytes:
 def _decoded(raw: bytes) -> SignOfLife | None:
     """Read a sign of life; None if it is one of a later form, which is judged by its bytes."""
     try:
-        return msgspec.json.decode(raw, type=SignOfLife)
+        return msgspec.json.decode(raw, type=prepared(SignOfLife))
     except UNREADABLE:
         return None

@@ -23,6 +23,7 @@ from typing import Final, Self, TypeAlias
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.errors import UsageError
 
 Value: TypeAlias = int | tuple[int, ...] | None
@@ -279,7 +280,7 @@ def read_events(paths: Iterable[Path], *, max_events: int = MAX_EVENTS) -> Itera
                         f"the history has more than {max_events} events; record a shorter run"
                     )
                 try:
-                    yield msgspec.json.decode(line, type=Event)
+                    yield msgspec.json.decode(line, type=prepared(Event))
                 except msgspec.DecodeError as error:
                     raise UsageError(f"{path} is no history: {line[:80]!r}: {error}") from error
 

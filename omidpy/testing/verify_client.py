@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 import omidpy
+from omidpy.base.documents import prepared
 from omidpy.errors import ConfigError, OracleUnavailable
 from omidpy.manager import TransactionManager
 from omidpy.testing.clients import Client, run
@@ -76,7 +77,7 @@ def _connected(assignment: Assignment, until_s: float) -> TransactionManager | N
 
 def main() -> None:
     """Read the assignment and carry it out."""
-    work(msgspec.json.decode(sys.argv[1], type=Assignment))
+    work(msgspec.json.decode(sys.argv[1], type=prepared(Assignment)))
 
 
 if __name__ == "__main__":

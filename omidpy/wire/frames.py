@@ -24,6 +24,7 @@ from typing import Annotated, Final, TypeAlias, assert_never
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.errors import LocalProtocolError, RemoteProtocolError, UsageError
 from omidpy.model import MAX_VERSION, CellId, TableId, Timestamp
 from omidpy.wire.messages import (
@@ -141,7 +142,7 @@ _Cells: TypeAlias = dict[str, list[tuple[bytes, bytes, bytes, _Version, bytes]]]
 _Rest: TypeAlias = tuple[bytes, tuple[_Number, ...], tuple[_Number, ...], _Cells]
 
 _packed: Final = msgspec.msgpack.Encoder().encode
-_unpacked: Final = msgspec.msgpack.Decoder(_Rest).decode
+_unpacked: Final = msgspec.msgpack.Decoder(prepared(_Rest)).decode
 """What a commit brings with its cells: writer key, cell ids, table ids, and cells by table."""
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from omidpy.base.documents import prepared
 from omidpy.base.timing.clock import SystemClock
 from omidpy.cli.common import (
     AsJson,
@@ -66,7 +67,7 @@ def watermarks(
         age = "" if one["age_s"] is None else f", {age_text(one['age_s'])} old"
         say(f"held back by {where}{age}: {one['reason']}")
     for hold in found["holds"]:
-        say(held_text(msgspec.convert(hold, Held)))
+        say(held_text(msgspec.convert(hold, prepared(Held))))
     for one in found["asked"]:
         said = one["answer"] or "nothing lies there"
         say(f"asked {one['table']} on {moment(one['asked_ms'])} UTC, {one['calls']} calls: {said}")

@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.committers.places import PLANS, Folder
 from omidpy.errors import CommitterError, CorruptCell, UsageError
 
@@ -180,7 +181,7 @@ def decode_portion(folder: Folder, job_id: str, data: bytes) -> list[PublishedFi
         CommitterError: a newer omidpy has written it.
     """
     try:
-        known = msgspec.json.decode(data, type=_Portion)
+        known = msgspec.json.decode(data, type=prepared(_Portion))
     except msgspec.DecodeError as error:
         raise CorruptCell(
             f"a cell of job {job_id} at {folder.url} holds {data[:80]!r}, which names no files: "

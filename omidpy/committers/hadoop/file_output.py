@@ -35,6 +35,7 @@ from typing import Final
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.committers.hadoop.filesystem import FileTree
 from omidpy.committers.places import (
     SUCCESS,
@@ -493,7 +494,9 @@ class FileOutputCommitter(Committer):
                 continue
             address = f"{folder}/{LIST}"
             try:
-                listed = msgspec.json.decode(self.tree.read(address) or b"", type=list[_Listed])
+                listed = msgspec.json.decode(
+                    self.tree.read(address) or b"", type=prepared(list[_Listed])
+                )
                 files = tuple(
                     PendingFile(check_path(one.path), one.length, one.rows) for one in listed
                 )

@@ -35,6 +35,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.committers.heads.changes import Change, ListName
 from omidpy.committers.places import PLANS, Folder
 from omidpy.errors import CommitterError
@@ -207,7 +208,7 @@ def decode(data: bytes, address: str) -> Head:
                 f"{address} is a head of version {raw.get('version')!r}, and this omidpy knows "
                 f"version {VERSION}; write and read there with a newer omidpy"
             )
-        document = msgspec.convert(raw, _Document)
+        document = msgspec.convert(raw, prepared(_Document))
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise CommitterError(
             f"{address} cannot be read as a head: {error}; if nobody writes there now, delete it"

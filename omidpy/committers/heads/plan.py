@@ -23,6 +23,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.committers.heads.head import Replaces
 from omidpy.committers.objects.pendings import magic_folder
 from omidpy.committers.places import (
@@ -204,7 +205,7 @@ def decode(data: bytes, address: str) -> Plan:
                 f"{address} is a plan of version {raw.get('version')!r}, and this omidpy knows "
                 f"version {WITH_TABLE}; finish it with the omidpy that began it, or a newer one"
             )
-        document = msgspec.convert(raw, _Document)
+        document = msgspec.convert(raw, prepared(_Document))
         folder = parse_folder(document.destination)
         check_job_id(document.job)
         files = tuple(_file(one, folder, is_magic=document.magic) for one in document.files)

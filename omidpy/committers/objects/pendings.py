@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.committers.values import PendingFile, TaskId
 from omidpy.errors import CommitterError
 
@@ -194,7 +195,7 @@ def _converted(data: bytes, address: str, kind: Any, version: int) -> Any:
                 f"{address} is of version {raw['version']!r}, and this omidpy knows version "
                 f"{version} of it; finish its job with what wrote it, or a newer omidpy"
             )
-        return msgspec.convert(raw, kind)
+        return msgspec.convert(raw, prepared(kind))
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise Unreadable(
             f"{address} cannot be read: {error}; nothing was touched.  If its job is lost anyway, "

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from omidpy.base.documents import UNREADABLE, Natural
+from omidpy.base.documents import UNREADABLE, Natural, prepared
 from omidpy.errors import CorruptCell
 from omidpy.fate.operation import (
     FINISHED,
@@ -90,7 +90,7 @@ _DEFAULTS: Final = {
     if field.name not in _ALWAYS
 }
 _decoders: Final[dict[Column, Callable[[bytes], Any]]] = {
-    kept.column: msgspec.json.Decoder(kept.type).decode for kept in _KEPT
+    kept.column: msgspec.json.Decoder(prepared(kept.type)).decode for kept in _KEPT
 }
 _decode_key: Final = msgspec.json.Decoder(list).decode
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from omidpy.base.documents import UNREADABLE, Natural
+from omidpy.base.documents import UNREADABLE, Natural, prepared
 from omidpy.errors import CorruptCell
 from omidpy.fate.operation import Failure, FateId, Operation, Reservation, Rest, Status
 
@@ -84,7 +84,7 @@ def decode(data: bytes, *, where: str) -> Record:
         CorruptCell: it is no record, naming the znode.
     """
     try:
-        found = msgspec.json.decode(data, type=Record)
+        found = msgspec.json.decode(data, type=prepared(Record))
         if found.txkey is not None:
             msgspec.json.decode(found.txkey, type=list)  # lists show it
     except UNREADABLE as error:

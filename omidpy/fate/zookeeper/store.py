@@ -34,6 +34,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from omidpy.base.documents import prepared
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
 from omidpy.fate.operation import (
@@ -361,7 +362,7 @@ class ZooKeeperFateStore(FateStore):
         if found is None or not found.data:
             return False
         try:
-            version = msgspec.json.decode(found.data, type=Format).format
+            version = msgspec.json.decode(found.data, type=prepared(Format)).format
         except msgspec.DecodeError as error:
             raise ConfigError(
                 f"{self.url} holds {found.data[:80]!r}, which is no store of operations; name "

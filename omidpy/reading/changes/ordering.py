@@ -19,6 +19,7 @@ from typing import IO, Any, Final, NamedTuple
 import msgspec
 
 from omidpy.base.collector import paused_collector
+from omidpy.base.documents import prepared
 from omidpy.errors import StorageError
 from omidpy.model import Change, ChangeKind
 from omidpy.reading.changes.change import order
@@ -156,7 +157,7 @@ class SortedChanges:
     def _read(self, run: _Run) -> Iterator[list[Change]]:
         assert self._file is not None, "runs are in the file"
         descriptor = self._file.fileno()
-        decode = msgspec.msgpack.Decoder(list[Change]).decode
+        decode = msgspec.msgpack.Decoder(prepared(list[Change])).decode
         at = run.start
         while at < run.end:
             length = int.from_bytes(os.pread(descriptor, _LENGTH_BYTES, at))

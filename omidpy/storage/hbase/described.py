@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.base.schema.phoenix import DATA_TABLE_ATTRIBUTE, is_coprocessor
 from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import CorruptCell, NoSuchTable
@@ -114,7 +115,7 @@ def _row(table: str) -> bytes:
 
 def _decoded(table: str, value: bytes) -> Description:
     try:
-        return msgspec.json.decode(value, type=Description)
+        return msgspec.json.decode(value, type=prepared(Description))
     except msgspec.DecodeError as error:
         raise CorruptCell(
             f"{CONTROL_TABLE} row {_row(table)!r} holds {value[:80]!r}: {error}"

@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.errors import UsageError
 from omidpy.model import Cell, CellName, Timestamp, base
 
@@ -245,7 +246,7 @@ def _decoded(raw: object, type_: type[D], *, what: str, source: str, version: st
     if not isinstance(raw, bytes):
         raise TypeError(f"a {what} is bytes from {source}, not {type(raw).__name__}")
     try:
-        decoded = msgspec.json.decode(raw, type=type_)
+        decoded = msgspec.json.decode(raw, type=prepared(type_))
     except msgspec.DecodeError as error:
         raise UsageError(f"{raw[:40]!r} is no {what} of {source}: {error}") from error
     if decoded.format != version:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from omidpy.base.documents import UNREADABLE
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.base.words.arguments import MAX_VALUE_BYTES
 from omidpy.base.words.printable import storable
 from omidpy.errors import CorruptCell, TransactionAborted
@@ -335,7 +335,7 @@ def _parts(cell: bytes) -> tuple[Note, bytes]:
     """Return the note of a dead letter and its entry; of one that cannot be read, why, and none."""
     try:
         raw_note, content = decode_dead(cell)
-        return msgspec.json.decode(raw_note, type=Note), content
+        return msgspec.json.decode(raw_note, type=prepared(Note)), content
     except (CorruptCell, *UNREADABLE) as error:
         return Note(state=POISON, reason=str(error), parks=False), b""
 

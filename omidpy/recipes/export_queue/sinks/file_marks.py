@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.errors import CorruptCell
 from omidpy.recipes.export_queue.exporter import Deposed, Refused
 from omidpy.recipes.export_queue.marks import Mark, decode_mark
@@ -121,7 +122,7 @@ class FolderMarks:
         """Return a mark; None: it was tidied up, since there are later ones."""
         path = self._path(share, number)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_Document)
+            return msgspec.json.decode(path.read_bytes(), type=prepared(_Document))
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:

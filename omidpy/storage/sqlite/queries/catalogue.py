@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
+from omidpy.base.documents import prepared
 from omidpy.errors import NoSuchTable, StorageError, TableExists
 from omidpy.model import ColumnSpec, FamilySchema, TableSchema
 from omidpy.storage import rules
@@ -221,7 +222,7 @@ def _decoded(text: str, type_: type[T]) -> T:
         StorageError: it is something else.
     """
     try:
-        return msgspec.json.decode(text, type=type_)
+        return msgspec.json.decode(text, type=prepared(type_))
     except (msgspec.MsgspecError, TypeError, RecursionError) as error:
         raise _damaged(text, f"cannot be read ({error})") from error
 
