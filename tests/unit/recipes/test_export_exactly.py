@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 import sqlite3
 import traceback
@@ -587,6 +588,75 @@ def test_an_owner_that_was_replaced_writes_no_file(tmp_path: Path) -> None:
     assert sink.take_over(new) == Mark(turn=4)
     assert len(list(tmp_path.glob("[!.]*"))) == 1
     assert len(list(tmp_path.glob(".*.mark"))) <= 3
+
+
+def test_of_two_that_slept_none_is_taken_in_by_the_other(tmp_path: Path) -> None:
+    """The mark that the first one leaves has the number of the one that the second wrote last."""
+    first, second, third = (Share(QUEUE, "i.1", 0, fence) for fence in (1, 2, 3))
+    scene = Scene()
+    add(scene, 0)
+    batch = Batch(scene.queue.peek(), queue=QUEUE, bucket=0, fence=1)
+    sinks = [JsonLinesSink(tmp_path) for _ in range(3)]
+    for sink, share in zip(sinks, (first, second, third), strict=True):
+        sink.take_over(share)
+    for turn in range(5):
+        sinks[2].export_marked(third, batch, Mark(turn=turn))
+    for sink, share in zip(sinks, (first, second), strict=False):
+        with pytest.raises(Deposed):
+            sink.export_marked(share, batch, Mark(turn=7))
+    assert sinks[2].take_over(third) == Mark(turn=4)
+
+
+def test_a_folder_is_listed_where_a_bucket_is_taken_over_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets a file with each batch: listed for each, the millionth took seconds."""
+    scene = Scene()
+    add(scene, 0)
+    share = Share(QUEUE, "i.1", 0, 1)
+    sink = JsonLinesSink(tmp_path)
+    sink.take_over(share)
+
+    def refuse(_: object) -> None:
+        raise AssertionError("the folder was listed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        for turn in range(5):
+            batch = Batch(scene.queue.peek(), queue=QUEUE, bucket=0, fence=1)
+            sink.export_marked(share, batch, Mark(turn=turn))
+    assert len(list(tmp_path.glob(".*.mark"))) == 2
+    assert JsonLinesSink(tmp_path).take_over(share) == Mark(turn=4)
+
+
+@pytest.mark.parametrize("at", ["fsync", "link"])
+def test_what_a_killed_owner_was_writing_goes_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Nobody else would ever remove it; that of another bucket may be written at this moment."""
+    scene = Scene()
+    add(scene, 0)
+    batch = Batch(scene.queue.peek(), queue=QUEUE, bucket=0, fence=1)
+    shares = [Share(QUEUE, incarnation, 0, 1) for incarnation in ("i.1", "i.2")]
+
+    def die(*_: object, **__: object) -> None:
+        raise Killed
+
+    for share in shares:
+        sink = JsonLinesSink(tmp_path)
+        sink.take_over(share)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", die)
+            patch.setattr(*{"fsync": (os, "fsync"), "link": (Path, "hardlink_to")}[at], die)
+            with pytest.raises(Killed):
+                sink.export_marked(share, batch, Mark(turn=1))
+    left = {path.name for path in tmp_path.glob(".*") if path.suffix != ".mark"}
+    assert len(left) == {"fsync": 2, "link": 4}[at]
+    JsonLinesSink(tmp_path).take_over(Share(QUEUE, "i.1", 0, 2))
+    kept = {path.name for path in tmp_path.glob(".*") if path.suffix != ".mark"}
+    assert len(kept) == len(left) // 2
+    JsonLinesSink(tmp_path).take_over(Share(QUEUE, "i.2", 0, 2))
+    assert not [path for path in tmp_path.glob(".*") if path.suffix != ".mark"]
 
 
 def test_where_there_are_no_links_files_come_all_the_same(

@@ -10,16 +10,22 @@ was used and tidied up finds a larger one beside it, and is refused as well.
 The file of a batch is durable under a hidden name before its mark is, and gets its own name behind
 it; the next owner does that first, where a death has come in between.  No lock is held that a
 process that was stopped could keep.
+
+A folder may have a million files by and by, and is listed only where a bucket is taken over.  Marks
+go in the order of their numbers: while the one that an owner has written last is there, no number
+behind it was ever used and tidied up.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import mmh3
 import msgspec
 
 from omidpy.base.documents import prepared
@@ -44,14 +50,26 @@ class _Document(msgspec.Struct, frozen=True):
     """The one that it gets."""
 
 
+class _Newest(NamedTuple):
+    """The newest mark of a share, as its owner in this process has written it."""
+
+    fence: int
+    number: int
+    identity: tuple[int, int]
+    """What no other file has that gets its name: its number, and when it was written."""
+
+
+_NOTHING: Final = _Newest(0, 0, (0, 0))
+
+
 class FolderMarks:
     """The marks of one folder.  Safe to share among threads, a share in the hands of one."""
 
     def __init__(self, folder: Path) -> None:
         """Read the folder when it is first asked for."""
         self._folder = folder
-        self._numbers: dict[str, tuple[int, int]] = {}
-        """(fence, number of its newest mark) of what this process has taken over."""
+        self._newest: dict[str, _Newest] = {}
+        """Of what this process has taken over."""
 
     def take_over(self, share: Share) -> Mark | None:
         """Raise the fence of a bucket, give the last file its name, and return the mark.
@@ -70,9 +88,13 @@ class FolderMarks:
             if old is not None and old.hidden:
                 self.rename(old.hidden, old.name)
             mark = "" if old is None else old.mark
-            if self._write(share, number + 1, _Document(share.fence, mark, "", "")):
+            written = self._write(share, number + 1, _Document(share.fence, mark, "", ""))
+            if written is not None:
                 break  # else another took over at the same time, whose fence is met next
-        self._numbers[share.name] = share.fence, number + 1
+        # Behind it: who was interrupted there takes the bucket over once more, so that they go in
+        # their order (X10).
+        self._tidy(share, number + 1)
+        self._newest[share.name] = _Newest(share.fence, number + 1, written)
         try:
             return decode_mark(mark, where=f"{self._folder}, {share.name}") if mark else None
         except CorruptCell as error:
@@ -84,14 +106,23 @@ class FolderMarks:
         Raises:
             Deposed: there is a later owner; perhaps both are kept all the same.
         """
-        fence, number = self._numbers.get(share.name, (0, 0))
+        last = self._newest.get(share.name, _NOTHING)
+        number = last.number + 1
         document = _Document(share.fence, mark.encode(), hidden, name)
-        is_ours = fence == share.fence and self._write(share, number + 1, document)
+        written = self._write(share, number, document) if last.fence == share.fence else None
         # Looked at behind the write: a successor that has read our mark goes on behind it, and we
         # write no more (X10).
-        if not is_ours or max(self._all(share)) != number + 1:
+        if written is None or not self._is_newest(share, last):
             raise Deposed(f"{self._folder}: {share.name} was taken over")
-        self._numbers[share.name] = fence, number + 1
+        # A reader lists the marks and reads the newest: those before it are left for one that is
+        # slow in between.  And in their order, as above.
+        self._path(share, number - KEPT).unlink(missing_ok=True)
+        self._newest[share.name] = _Newest(share.fence, number, written)
+
+    def hidden_name(self, share: Share, name: str) -> str:
+        """Return under what name to write a file that gets its own by `advance`."""
+        # No other thread or process has this name, so that none writes into our file.
+        return f".{name}.{_tag(share)}-{os.getpid()}-{threading.get_ident()}"
 
     def rename(self, hidden: str, name: str) -> None:
         """Give a file its name, durably, unless one has that name."""
@@ -128,8 +159,8 @@ class FolderMarks:
         except msgspec.DecodeError as error:
             raise Refused(f"{path} is no mark: {error}; remove it if you know better") from error
 
-    def _write(self, share: Share, number: int, document: _Document) -> bool:
-        """Write the mark of a number, durably; say whether no other owner has."""
+    def _write(self, share: Share, number: int, document: _Document) -> tuple[int, int] | None:
+        """Write the mark of a number, durably; return its identity, None if another owner has."""
         path = self._path(share, number)
         # No other thread or process has this name.
         draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
@@ -138,15 +169,51 @@ class FolderMarks:
                 file.write(msgspec.json.encode(document))
                 file.flush()
                 os.fsync(file.fileno())
+            identity = _identity(draft)
             path.hardlink_to(draft)
         except FileExistsError:
-            return False
+            return None
         finally:
             draft.unlink(missing_ok=True)
         self.sync()
-        # A reader lists the marks and reads the newest: those before it are left for one that is
-        # slow in between.
-        for old in self._all(share):
+        return identity
+
+    def _is_newest(self, share: Share, last: _Newest) -> bool:
+        """Say whether the mark behind our last one is the newest, now that it is written.
+
+        Cost: 2 looks; a list of the folder where our last one is gone.
+        """
+        number = last.number + 1
+        if _identity(self._path(share, number + 1)) is not None:
+            return False
+        is_there = _identity(self._path(share, last.number)) == last.identity
+        return is_there or max(self._all(share)) == number
+
+    def _tidy(self, share: Share, number: int) -> None:
+        """Remove what earlier owners of a share have left, which are refused by now.
+
+        That are marks, in their order, and what was being written when they died.
+        """
+        for old in sorted(self._all(share)):
             if old <= number - KEPT:
                 self._path(share, old).unlink(missing_ok=True)
-        return True
+        written = re.compile(
+            rf"\.{re.escape(share.name)}\.\d+{re.escape(SUFFIX)}\.\d+-\d+|\..*\.{_tag(share)}-\d+-\d+"
+        )
+        with os.scandir(self._folder) as found:
+            left = [one.name for one in found if written.fullmatch(one.name)]
+        for name in left:
+            (self._folder / name).unlink(missing_ok=True)
+
+
+def _tag(share: Share) -> str:
+    """Return what stands for a share in the name of a file, which has no room for its own."""
+    return f"{mmh3.hash64(share.name, 0, signed=False)[0]:016x}"
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -98,7 +98,7 @@ class FileSink(ExactExporter):
             self.export(batch)
             return
         name = self._name(batch)
-        hidden = self._written(name, batch)
+        hidden = self._written(self._marks.hidden_name(share, name), batch)
         # From here on the next owner may need it, and no one removes it: neither where we are told
         # that we were replaced, nor where an interrupt comes.
         self._marks.advance(share, mark, hidden=hidden.name, name=name)
@@ -107,7 +107,9 @@ class FileSink(ExactExporter):
     def export(self, batch: Batch) -> None:
         """Write the file of a batch."""
         name = self._name(batch)
-        self._written(name, batch).replace(self._folder / name)
+        # No other thread or process has this name, so that none writes into our file.
+        hidden = f".{name}.{os.getpid()}-{threading.get_ident()}"
+        self._written(hidden, batch).replace(self._folder / name)
         others = self._others(name, batch)
         self._marks.sync()  # of our name, and of those that were found
         self._tidy(name, batch, others)
@@ -116,9 +118,8 @@ class FileSink(ExactExporter):
         return f"{_beginning(batch)}-{_seq(batch[-1])}-{_digest(batch)}.{self.suffix}"
 
     def _written(self, name: str, batch: Batch) -> Path:
-        """Write a batch, durably, under a hidden name, and return that."""
-        # No other thread or process has this name, so that none writes into our file.
-        hidden = self._folder / f".{name}.{os.getpid()}-{threading.get_ident()}"
+        """Write a batch, durably, under a hidden name, and return where that is."""
+        hidden = self._folder / name
         is_whole = False
         try:
             with hidden.open("wb") as file:
