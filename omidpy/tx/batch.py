@@ -34,6 +34,8 @@ class Batch:
         self._sent_count = 0
         self._is_block = False
         """Whether a `with` block says what belongs together."""
+        self.is_repeatable = True
+        """Whether to write the same again changes nothing, as for who is told of a failure."""
 
     def put(self, row: bytes, data: Mapping[bytes, bytes], wal: bool | None = None) -> None:  # noqa: FBT001 - happybase's signature
         """Collect a put; arguments and errors as in `TransactionalTable.put`."""
@@ -99,7 +101,8 @@ class Batch:
             try:
                 self.send()
             except StorageError:
-                if not self._collected:  # only a flush has failed, and the transaction has it all
+                # Only a flush has failed, and the transaction has it all.
+                if not self._collected and self.is_repeatable:
                     self._writes.end_half(self)
                 raise
             self._is_block = False

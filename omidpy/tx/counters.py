@@ -10,17 +10,21 @@ transaction could take back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from omidpy.base.words.arguments import parse_column
 from omidpy.codec import INT64
 from omidpy.errors import UsageError
+
+if TYPE_CHECKING:
+    from omidpy.tx.writes.table_writes import TableWrites
 
 
 class Cells(Protocol):
     """The table that the counters are in."""
 
     name: str
+    writes: TableWrites
 
     @property
     def is_conflict_free(self) -> bool:
@@ -59,6 +63,9 @@ class Counters:
         Raises:
             UsageError: the sum does not fit in 64 bits; or the table was opened `conflict_free`,
                 where two transactions would count once.
+            StorageError: it could not be read, and nothing was added; or past 2 MiB a flush failed,
+                and the transaction, or the savepoint that is open, can only be rolled back, so that
+                who calls again does not add twice.
 
         Cost: 1 get.
         """
@@ -68,7 +75,7 @@ class Counters:
                 "two transactions would count once; use tx.table(name) for it"
             )
         value = Counters.counter_get(self, row, column) + amount
-        self.put(row, {column: INT64.encode(value)})
+        self.writes.put_once(row, {column: INT64.encode(value)})
         return value
 
     def counter_inc(self: Cells, row: bytes, column: bytes, value: int = 1) -> int:

@@ -115,6 +115,9 @@ class Frames:
                 already, it can no longer commit; undoing a savepoint around the call mends that.
             TypeError: `data` gives no Arrow data.
             ConfigError: pyarrow is not installed.
+            StorageError: what is there could not be read, or past 2 MiB a flush failed.  If the
+                transaction has some of the rows, or of counters all, it can no longer commit, as
+                above: who writes them again does not add twice.
         """
         from omidpy.tx.frames.writing import (  # noqa: PLC0415 - few write frames
             FrameWriter,
@@ -123,6 +126,7 @@ class Frames:
 
         shape = shape_to_write(columns, key=key, rest=rest)
         with self.batch(batch_size=BATCH_WRITES) as sink:
+            sink.is_repeatable = not any(field.is_counter for field in shape.fields)
             writer = FrameWriter(self, shape, nulls=nulls, sink=sink)
             for batch in batches_of(data):
                 writer.write(batch)

@@ -152,7 +152,10 @@ class TableWrites:
         self._buffer = buffer
         self._layout = layout
         self.name = layout.name
-        self._flaw: Final = f"writing to table {layout.name!r} was interrupted"
+        self._flaw: Final = (
+            f"writing to table {layout.name!r} was interrupted, or failed with what it wrote in "
+            "the transaction"
+        )
         self._half: Final = (
             f"a batch of table {layout.name!r} has not ended, or was interrupted, and what it has "
             "collected may be in the transaction in part; leave its block, or without one call its "
@@ -228,6 +231,24 @@ class TableWrites:
         self._put(row, cells)
         top.flaw = was
         self._host.wrote()
+
+    def put_once(self, row: bytes, data: Mapping[bytes, bytes]) -> None:
+        """Put columns of a row, where to do so again would do something else.
+
+        Its caller may be told of a failure, of a flush or by an interrupt, that comes behind what
+        it wrote, and then calls again: what was added would be there twice.  So the transaction, or
+        the savepoint that is open, can only be rolled back then.
+
+        Raises:
+            UsageError, NoSuchFamily, TypeError, ConfigError: as `checked_cells`; nothing was
+                written.
+            StorageError: a flush failed.
+        """
+        cells = self.checked_cells(row, data)
+        top, was = self._begin()
+        self._put(row, cells)
+        self._host.wrote()
+        top.flaw = was
 
     def put_rows(
         self,

@@ -186,6 +186,8 @@ class QueueWriter:
         Raises:
             QueueFull: the queue's limits are passed; nothing was added.
             TypeError, UsageError: it cannot be written; nothing was added.
+            StorageError: a flush failed, and the transaction, or the savepoint that is open, can
+                only be rolled back: who adds it again has it there once.
         """
         if not isinstance(key, bytes):
             raise TypeError(f"the key of an entry is bytes, not {type(key).__name__}: {key!r:.80}")
@@ -193,7 +195,7 @@ class QueueWriter:
         self._limit.check(self._writer.start_ts)
         bucket = bucket_of(key, self._definition.buckets)
         row = self._row(bucket, key)
-        self._table.put(row, {COLUMN: content})
+        self._table.writes.put_once(row, {COLUMN: content})
         if BELL.is_heard:
             self._tell_of(bucket)
 
