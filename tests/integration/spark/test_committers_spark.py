@@ -429,6 +429,30 @@ def test_who_ends_at_a_request_leaves_a_job_whole_or_nothing(
     assert len(numbers) == 1, "there was an end"
 
 
+@pytest.mark.parametrize("committer", ["omidpy", "file"])
+def test_a_write_whose_process_dies_behind_the_commit_says_that_it_is_there(
+    spark: SparkSession, bucket: Bucket, tmp_path: Path, committer: str
+) -> None:
+    """Spark calls it failed, and aborts it: with renames nothing was left, nor of before."""
+    from tests.machines.s3.troubled_source import NAME as TROUBLED
+    from tests.machines.s3.troubled_source import TroubledSource
+
+    spark.dataSource.register(TroubledSource)
+    out = tmp_path / "out"
+    address = f"s3://{bucket.name}/out" if committer == "omidpy" else f"file://{out}"
+    plain = frame(spark).where("id < 3").write.format(NAME).option("committer", committer)
+    plain.mode("append").save(address)
+    writer = frame(spark).write.format(TROUBLED).mode("overwrite").option("committer", committer)
+    options = {"trouble": "commits", "marks": str(tmp_path), "success": "false"}
+    with pytest.raises(Exception, match="is committed, whatever failed behind that: all of it is"):
+        writer.options(**options).save(address)
+    if committer == "omidpy":
+        found = [row["id"] for row in rows(bucket, "out")]
+    else:
+        found = [row.id for row in spark.read.parquet(str(out)).collect()]
+    assert sorted(found) == [*range(100)]
+
+
 def test_a_frame_that_fails_leaves_nothing(spark: SparkSession, bucket: Bucket) -> None:
     """Neither file nor upload, and the error is the frame's.
 

@@ -7,6 +7,7 @@
     waits    the first attempt at partition 0 waits until a second one has written everything, too
     task     the first attempt at partition 0 ends its process at its request number `at`, from 0
     driver   the process that commits ends at its request number `at`
+    commits  the process that commits ends when it has
 
 With `answered` the last two end once the store has carried the request out, else before it leaves;
 the file `ended` then says that they did.
@@ -119,6 +120,8 @@ class _TroubledWriter(DataSourceArrowWriter):
         if self._trouble == "driver":
             self._end.watch(self._inner._committer.store)
         self._inner.commit(messages)
+        if self._trouble == "commits":
+            os._exit(9)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove."""
