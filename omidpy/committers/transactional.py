@@ -25,6 +25,7 @@ import json
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from omidpy.base.installation import install_hint
@@ -104,7 +105,12 @@ class Publisher:
         tx.after_rollback(lambda: discard(made.store, place))
         columns = tuple(partition_by)
         if type(what).__module__.startswith("pyspark."):
-            _save(what, place, job_id, columns, made.name, options)
+            try:
+                _save(what, place, job_id, columns, made.name, options)
+            except Exception:
+                # Spark calls it failed, too, where the process that committed it was killed behind.
+                if not _is_written(made.store, place, job_id):
+                    raise
         else:
             _write(Job(made, partition_by=columns), what)
         files = _uploaded(made.store, place, job_id)
@@ -250,6 +256,14 @@ def _save(
     for key, value in given.items():
         writer = writer.option(key, value)
     writer.save(place.url)
+
+
+def _is_written(store: ObjectStore, place: Folder, job_id: str) -> bool:
+    """Say whether a job is known to be committed, whose files its `_SUCCESS` names."""
+    with suppress(CommitterError):
+        found = store.head(place.bucket, place.key(SUCCESS))
+        return found is not None and found.job_id == job_id
+    return False
 
 
 def _uploaded(store: ObjectStore, place: Folder, job_id: str) -> list[PublishedFile]:

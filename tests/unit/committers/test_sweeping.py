@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 
 import pyarrow as pa
 import pytest
 
 from omidpy.base.tables import PUBLISHED_TABLE, incarnation
-from omidpy.committers import sweeping
+from omidpy.committers import job, sweeping, transactional
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.places import Folder
 from omidpy.committers.sweeping import Swept
@@ -160,3 +161,28 @@ def test_nothing_goes_while_the_commit_table_may_have_been_restored(moto_bucket:
     assert world.sweep(is_dry=True).removed == [job]
     cells.restore(COMMIT_TABLE, cells.snapshot(COMMIT_TABLE))
     assert (world.sweep(is_dry=False).undecided, world.sweep(is_dry=True).removed) == ([job], [])
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_frame_that_spark_calls_failed_is_published_where_it_is_there(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
+) -> None:
+    """The process that committed it was killed behind that; else its files are of nobody."""
+
+    def save(frame: object, place: Folder, job_id: str, *rest: object) -> None:
+        del frame, rest
+        with suppress(OSError), job(place.url, job_id=job_id, threads=1) as made:
+            made.task(ONE)
+            if not is_committed:
+                raise OSError("an executor is lost")
+        raise ValueError("what Spark says")
+
+    monkeypatch.setattr(transactional, "_save", save)
+    frame = type("DataFrame", (), {"__module__": "pyspark.sql"})()
+    with suppress(ValueError), world.tm.begin() as tx:
+        tx.publish(frame, LAKE.url, threads=1)
+    seen = world.tm.begin().published(LAKE.url, threads=1)
+    assert seen.rows == (1 if is_committed else 0)
+    stored = [f"s3://lake/{key}" for key, _ in world.stored() if key.endswith("parquet")]
+    assert stored == seen.urls
+    assert list(world.objects.uploads(LAKE)) == []
