@@ -510,20 +510,23 @@ def abort(job: Job, parts: Sequence[bytes], *, tasks: int = 0) -> None:
     Raises:
         TransactionClosed: it has committed, which Spark shows below its own error.
     """
-    if job.done_ts is not None or (job.rows_per_transaction is not None and not job.has_end):
+    if job.done_ts is not None:
         return
-    outcome: Outcome = Aborted()
+    is_in_several = job.rows_per_transaction is not None
+    # Of transactions of their own all have committed, where every task has answered.
+    is_there = is_in_several and 0 < tasks == len(parts)
     try:
-        with _opened(job) as tm:
-            if job.has_end:
-                several.end(tm, job.name, tasks)
-            else:
-                outcome = _abort(tm, job, parts)
+        if job.has_end or not is_in_several:
+            with _opened(job) as tm:
+                if job.has_end:
+                    several.end(tm, job.name, tasks)
+                else:
+                    is_there = isinstance(_abort(tm, job, parts), Committed)
     except OmidError as error:
         log.warning(
             "cells of a failed write to table %s stay, or late ones may come: %s", job.table, error
         )
-    if isinstance(outcome, Committed):
+    if is_there:
         raise TransactionClosed(
             f"the write to table {job.table!r} has committed, whatever failed behind that: all of "
             "it is visible; do not run it again"

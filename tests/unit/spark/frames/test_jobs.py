@@ -362,6 +362,21 @@ def test_rows_are_written_in_several_transactions(world: JobWorld) -> None:
         jobs.check_counters(Shape.of(COUNTED), is_conflict_free=False, rows_per_transaction=3)
 
 
+@pytest.mark.parametrize("has_end", [True, False])
+def test_several_transactions_that_are_there_are_not_called_failed(
+    world: JobWorld, *, has_end: bool
+) -> None:
+    """The process that ended their tasks was killed behind that: who runs it again writes over."""
+    assert several.can_end(world.tm.session)
+    shape = Shape.of(COLUMNS)
+    job = Job(world.place, "t", shape, b"", "job", rows_per_transaction=1, has_end=has_end)
+    parts = [jobs.run(job, [batch(row=[b"%d" % at], n=[1])], at) for at in range(2)]
+    jobs.abort(job, parts[:1], tasks=2)
+    with pytest.raises(TransactionClosed, match="has committed, whatever failed behind that"):
+        jobs.abort(job, parts, tasks=2)
+    assert world.seen().keys() == {b"0", b"1"}
+
+
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_late_task_of_several_transactions_writes_over_nothing(
     world: JobWorld, *, is_committed: bool
