@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from compactor.check.findings import Kind
 from compactor.check.fsck import Check, CheckOptions
+from compactor.tables.naming import check_told
 from compactor.tables.ownership import Standing, TableStanding, survey, unknown_tables
 from omidpy.base.tables import date_of, dated_incarnation, undated_incarnation
 from omidpy.errors import StorageError, UsageError
@@ -55,16 +56,24 @@ class _CheckOfDoubt(Check):
         return max(low_watermark, Timestamp(min(self.doubtful, ceiling or low_watermark)))
 
 
-def find_doubt(store: Store, table: str, commit_table: str) -> Doubt:
+def find_doubt(store: Store, table: str, commit_table: str, *, only: str | None = None) -> Doubt:
     """Return what is in doubt about a table.
 
+    Args:
+        store: Where it is.
+        table: Its name.
+        commit_table: Whose transactions are meant.
+        only: What `Doubt.seen` was, where another table, or another state of it, is to be left.
+
     Raises:
-        StorageError: something could not be read, so that it is not known what would go.
+        StorageError: something could not be read, so that it is not known what would go; or it is
+            not `only`.
         UsageError: there is no such table, or it is none of ours.
 
     Cost: reads the whole table where there is doubt.
     """
     standing = _standing(store, table, commit_table)
+    check_told(table, standing.incarnation, only)
     if standing.doubtful == NO_DOUBT or table == commit_table:
         cells = None if table == commit_table else 0
         return Doubt(table, standing.doubtful, cells, standing.incarnation)

@@ -43,7 +43,14 @@ import msgspec
 
 from compactor.tables.census import Census, FamilyCensus, take_census
 from compactor.tables.conversion import convert
-from compactor.tables.naming import another, check_incarnation, give_name, set_attributes
+from compactor.tables.naming import (
+    another,
+    check_incarnation,
+    check_told,
+    give_name,
+    set_attributes,
+    told_name,
+)
 from compactor.tables.ownership import (
     Ignored,
     change_ignored,
@@ -113,6 +120,11 @@ class AdoptionPlan:
     """What every family holds, those included that will not be ours."""
 
     @property
+    def which(self) -> str:
+        """Which table of its name it is, as an operator is told."""
+        return told_name(self.seen, self.state)
+
+    @property
     def plain(self) -> frozenset[bytes]:
         """The families of ours-to-be with plain data, whose cells get shadow cells first."""
         return frozenset(one for one in self.families if self.census[one].plain_cells)
@@ -158,6 +170,7 @@ def plan_adoption(
     may_alter: bool = False,
     conflict_level: str | None = None,
     names_it: bool = False,
+    only: str | None = None,
 ) -> AdoptionPlan:
     """Read a table and say what adopting it would do.
 
@@ -172,6 +185,7 @@ def plan_adoption(
             says, else what Omid's clients do by default.
         names_it: Give a table that has none an incarnation before it is read, and change nothing
             else: then `adopt` knows whether it still is this one.
+        only: What `AdoptionPlan.which` was, where another table of the name is to be left alone.
 
     Raises:
         StorageError: it became another table while it was looked at.
@@ -201,12 +215,15 @@ def plan_adoption(
         may_alter=may_alter,
     )
     schema, found = consider()
+    check_told(table, told_name(schema, state_of(store, table)), only)
     if names_it and not incarnation(schema):
         give_name(store, table)
         # Another table may have had the name when it was looked at.
         schema, found = consider()
     wanted, altered, chosen, recorded = found
     state = state_of(store, table)
+    if only is not None and "@" in only:
+        check_told(table, told_name(schema, state), only)  # of another one, the name is new
     marked = transactional_families(schema)
     census = take_census(store, schema, commit_table)
     _check_visible(store, table, census, wanted)
@@ -452,7 +469,8 @@ def ignore(
     *,
     families: Collection[bytes] | None = None,
     is_dry_run: bool = False,
-) -> None:
+    only: str | None = None,
+) -> str:
     """Take a table, or some of its families, out of the account.
 
     Args:
@@ -461,11 +479,18 @@ def ignore(
         commit_table: Whose transactions did not write there.
         families: Which of its families; None is all of it, those that it may get later too.
         is_dry_run: Only look whether that may be done.
+        only: What this has returned, where another table of the name is to be left alone.
+
+    Returns:
+        Which table of the name it is; empty where nothing tells.
 
     Raises:
+        StorageError: it is another one than `only`.
         UsageError: there is none, or it is a system table, or its transactions are ours.
     """
     schema = users_schema(store, table)
+    found = told_name(schema, state_of(store, table))
+    check_told(table, found, only)
     ours = transactional_families(schema) if is_owned(schema, commit_table) else frozenset()
     if families is None and ours:
         raise UsageError(
@@ -480,7 +505,7 @@ def ignore(
             "table, and ignoring it would lose committed data"
         )
     if is_dry_run:
-        return
+        return found
     which = incarnation(schema)
     if not which and store.capabilities.table_admin:
         # The operator has consented to this table, and not to another one of its name.
@@ -494,6 +519,7 @@ def ignore(
         return Ignored(word.is_ignored or families is None, both, which)
 
     change_ignored(store, schema, more, which=which)
+    return found
 
 
 def check_families(schema: TableSchema, families: Iterable[bytes]) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from omidpy.base.tables import (
     INCARNATION_ATTRIBUTE,
+    dated_incarnation,
     incarnation,
     new_incarnation,
 )
@@ -21,6 +22,41 @@ from omidpy.facts.tables.sightings import state_of
 from omidpy.model import TableSchema
 from omidpy.storage.base import Store
 from omidpy.storage.rules import has
+
+
+def told_name(schema: TableSchema, state: int | None) -> str:
+    """Return what an operator is told of which table was looked at; empty where nothing tells.
+
+    Args:
+        schema: The table.
+        state: What `state_of` says of it.
+    """
+    return incarnation(schema) if state is None else dated_incarnation(incarnation(schema), state)
+
+
+def check_told(table: str, found: str, only: str | None) -> None:
+    """Refuse a table that is not the one that an operator was told of.
+
+    One in the same state is that table, also where it was adopted since, or ignored, and so has
+    another incarnation, or its first one.
+
+    Args:
+        table: Its name.
+        found: What he would be told now.
+        only: What he was told; None: any will do.
+
+    Raises:
+        StorageError: it is another one.
+    """
+    if only is None:
+        return
+    part = 2 if "@" in only else 0
+    if only.partition("@")[part] != found.partition("@")[part]:
+        raise StorageError(
+            f"table {table} is not {only}, which was looked at, but {found or 'one without name'}: "
+            "it was dropped and made again, disabled and enabled, restored, or adopted since, and "
+            "was left as it is; look at it again"
+        )
 
 
 def give_name(store: Store, table: str) -> str:

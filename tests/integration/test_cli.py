@@ -419,7 +419,8 @@ def test_a_family_without_the_mark_is_listed_and_can_be_ignored(cli: Cli, url: s
     assert document(cli, "compact", "--grace", "0s", code=3)["entries_pruned"] == 0
 
     words = ("table", "ignore", "mixed", "--families", "late")
-    assert document(cli, *words) == {"table": "mixed", "families": ["late"], "applied": False}
+    expected = {"table": "mixed", "families": ["late"], "applied": False, "incarnation": None}
+    assert document(cli, *words) == expected
     assert document(cli, "status")["held_back_by"] == ["mixed"]
     code, out, _ = cli(*words, "--apply")
     assert (code, out) == (0, "ignored families late of mixed\n")

@@ -42,6 +42,15 @@ if TYPE_CHECKING:
 app: Final = typer.Typer(help="Tables and whose they are.", no_args_is_help=True)
 
 Name: TypeAlias = Annotated[str, typer.Argument(help="The table.")]
+Only: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--incarnation",
+        metavar="ID",
+        help="Which one of its name, as it is shown without --apply: another one, or one that was "
+        "restored since, is left as it is.",
+    ),
+]
 
 
 @app.callback()
@@ -142,6 +151,7 @@ def adopt(
             "transactions write it again.",
         ),
     ] = False,
+    only: Only = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a table of Java's, or one of plain data, for ours.  Reads it whole first.
@@ -157,7 +167,8 @@ def adopt(
 
     With --phoenix no table is read: a rule is recorded, which each compaction follows.
     """
-    if (name is None) == (phoenix is None) or (schema and not phoenix):
+    is_odd = (schema and not phoenix) or (only is not None and name is None)
+    if (name is None) == (phoenix is None) or is_odd:
         raise UsageError("name a table, or say --phoenix, perhaps with --schema, or --no-phoenix")
     if phoenix is not None:
         _follow_phoenix(store, schema, is_followed=phoenix, apply=apply, as_json=as_json)
@@ -178,6 +189,7 @@ def adopt(
             may_alter=alter_families,
             conflict_level=conflict_level,
             names_it=apply,
+            only=only,
         )
         undecided, plain, census = plan.undecided_cells(), plan.plain_cells(), plan.census
         warning = ""
@@ -208,11 +220,13 @@ def adopt(
                     _text(family): msgspec.to_builtins(found) for family, found in census.items()
                 },
                 "conflict_level": plan.conflict_level,
+                "incarnation": plan.which or None,
             }
         )
         return
     names = ", ".join(_texts(sorted(plan.families)))
-    say(f"{'adopted' if apply else 'would adopt'} {name}: families {names}")
+    which = "" if apply else _which(plan.which)
+    say(f"{'adopted' if apply else 'would adopt'} {name}{which}: families {names}")
     for family, found in sorted(census.items()):
         note = ""
         if family not in plan.families:
@@ -286,6 +300,7 @@ def ignore(
             help="These families alone: of a table of ours, those that were not adopted.",
         ),
     ] = None,
+    only: Only = None,
     apply: Apply = False,
     as_json: AsJson = False,
 ) -> None:
@@ -299,13 +314,16 @@ def ignore(
 
     named = parse_families(families)
     with opened(store, only_looks=not apply) as open_store:
-        ignore_table(open_store, name, COMMIT_TABLE, families=named, is_dry_run=not apply)
+        which = ignore_table(
+            open_store, name, COMMIT_TABLE, families=named, is_dry_run=not apply, only=only
+        )
     texts = None if named is None else _texts(named)
     if as_json:
-        print_json({"table": name, "families": texts, "applied": apply})
+        document = {"table": name, "families": texts, "applied": apply}
+        print_json({**document, "incarnation": which or None})
         return
     what = name if texts is None else f"families {', '.join(texts)} of {name}"
-    say(f"{'ignored' if apply else 'would ignore'} {what}")
+    say(f"{'ignored' if apply else 'would ignore'} {what}{'' if apply else _which(which)}")
     if not apply:
         say("nothing was changed; add --apply")
 
@@ -314,6 +332,7 @@ def ignore(
 def accept(
     name: Name,
     *,
+    only: Only = None,
     store: StoreUrl,
     tso: UnaskedTso = None,
     apply: Apply = False,
@@ -334,7 +353,7 @@ def accept(
 
     left = 0
     with opened(store, only_looks=not apply) as open_store:
-        doubt = find_doubt(open_store, name, COMMIT_TABLE)
+        doubt = find_doubt(open_store, name, COMMIT_TABLE, only=only)
         if apply:
             left = accept_table(open_store, doubt, COMMIT_TABLE)
     if as_json:
@@ -345,6 +364,7 @@ def accept(
                 "cells": doubt.cells,
                 "applied": apply,
                 "doubtful_after": left if apply else doubt.doubtful,
+                "incarnation": doubt.seen or None,
             }
         )
         return
@@ -353,7 +373,8 @@ def accept(
         return
     cells = "all" if doubt.cells is None else str(doubt.cells)
     say(
-        f"{'accepted' if apply else 'would accept'} {name}: {cells} cells without a proof, at "
+        f"{'accepted' if apply else 'would accept'} {name}{'' if apply else _which(doubt.seen)}: "
+        f"{cells} cells without a proof, at "
         f"version {doubt.doubtful} and below, go with the first compaction whose low watermark "
         "has passed them, but for those of transactions that still commit"
     )
@@ -395,6 +416,10 @@ def parse_families(text: str | None) -> list[bytes] | None:
     if not names:
         raise UsageError(f"--families is {text!r}; name at least one family, as in A,B")
     return names
+
+
+def _which(incarnation: str) -> str:
+    return f", incarnation {incarnation}" if incarnation else ""
 
 
 def _without(families: Sequence[bytes]) -> str:

@@ -19,6 +19,7 @@ from omidpy.opening import open_store
 from omidpy.storage.base import Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, Point
+from tests.machines.restoring import RestoringStore
 from tso.embedded import EmbeddedOracle
 
 NOW_MS: Final = 1_700_000_000_000
@@ -210,6 +211,37 @@ def test_a_word_about_the_table_goes_with_its_adoption() -> None:
     assert read_ignored(ControlTable(store))["t"].is_ignored
     adopt(store, plan_adoption(store, "t", COMMIT_TABLE, names_it=True), COMMIT_TABLE)
     assert not read_ignored(ControlTable(store))["t"].is_ignored
+
+
+@pytest.mark.parametrize("attributes", [{}, NAMED])
+@pytest.mark.parametrize("is_of_hbase", [True, False])
+def test_a_command_that_names_what_was_looked_at_means_no_later_table(
+    attributes: Mapping[str, str], *, is_of_hbase: bool
+) -> None:
+    """Given again it means the same one, by whatever name it has since; another one is left."""
+    store: MemoryStore = RestoringStore() if is_of_hbase else MemoryStore()
+    EmbeddedOracle(store).close()
+    schema = TableSchema("t", [FamilySchema(b"a"), FamilySchema(b"b")], dict(attributes))
+    store.create_table(schema)
+    seen = ignore(store, "t", COMMIT_TABLE, is_dry_run=True)
+    assert plan_adoption(store, "t", COMMIT_TABLE).which == seen
+    if not seen:
+        return  # nothing tells one from another where no table is restored
+    for _ in range(2):
+        ignore(store, "t", COMMIT_TABLE, families=[b"a"], only=seen)
+        plan = plan_adoption(store, "t", COMMIT_TABLE, families=[b"a"], names_it=True, only=seen)
+    if is_of_hbase:  # elsewhere the incarnation is all that tells, and gets another
+        adopt(store, plan, COMMIT_TABLE)
+        adopt(store, plan_adoption(store, "t", COMMIT_TABLE, only=seen), COMMIT_TABLE)
+    store.drop_table("t")
+    store.create_table(TableSchema("t", schema.families, {INCARNATION_ATTRIBUTE: "next"}))
+    before = store.schema("t")
+    for wanted in (seen, "other", "other@x", ""):
+        with pytest.raises(StorageError, match="which was looked at"):
+            ignore(store, "t", COMMIT_TABLE, only=wanted)
+        with pytest.raises(StorageError, match="which was looked at"):
+            plan_adoption(store, "t", COMMIT_TABLE, names_it=True, only=wanted)
+    assert store.schema("t") == before
 
 
 def test_two_operators_who_ignore_families_at_once_are_both_heard() -> None:

@@ -357,6 +357,18 @@ def test_what_came_while_a_table_was_read_is_not_accepted(
     assert [cell.version for cell in world.cells()] == [500]
 
 
+def test_an_acceptance_that_is_given_again_speaks_of_what_was_shown(world: Restoring) -> None:
+    """Behind a lost answer the table may be restored once more, which nobody has looked at."""
+    world.store.restore("t", world.committed(500))
+    shown = acceptance.find_doubt(world.store, "t", COMMIT_TABLE)
+    assert (
+        acceptance.find_doubt(world.store, "t", COMMIT_TABLE, only=shown.seen).cells == shown.cells
+    )
+    world.store.enable_again("t")
+    with pytest.raises(StorageError, match="which was looked at"):
+        acceptance.find_doubt(world.store, "t", COMMIT_TABLE, only=shown.seen)
+
+
 def test_an_acceptance_speaks_of_the_table_as_it_is(world: Restoring) -> None:
     """The next restore brings new doubt."""
     world.store.enable_again("t")
