@@ -294,16 +294,18 @@ class _Service:
             try:
                 holder = await loop.run_in_executor(self._executor, lease.try_acquire)
                 self._is_standing_by = holder is not None
+                found = holder
             except StorageUnavailable as error:
                 self._is_standing_by = False
                 if told is None:
                     raise
-                holder = f"nobody knows: {error}"
+                # The same with each try, in words that may differ.
+                holder, found = f"nobody knows: {error}", type(error).__name__
             if holder is None:
                 return True
-            if holder != told:
+            if found != told:
                 log_event(logger, logging.INFO, "standby", holder=holder)
-                told = holder
+                told = found
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), STANDBY_LOOK_S)
         return False

@@ -586,7 +586,8 @@ def _condition(pid: int) -> str:
         return "which has just ended; try again"
     if pid == os.getpid():
         return "which is this process; release it, or use the object that has it"
-    return f"which is running (state {state}); wait for it, or end it"
+    # Whether it sleeps or works at this instant says nothing, and who looks on writes down changes.
+    return "which is running; wait for it, or end it"
 
 
 def process_state(pid: int) -> str | None:

@@ -439,6 +439,19 @@ def test_a_holder_of_whom_the_kernel_does_not_tell_is_not_named(
         (tmp_path / "locks").write_text("\n".join(lines))
 
 
+def test_a_holder_at_work_and_one_that_waits_are_told_the_same(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `tso-server` that stands by wrote a line for each change, ten times a second."""
+    monkeypatch.setattr(lock_module, "_holding_process", lambda _: 2**22 + 1)
+    told = set()
+    for letter in "RSD":
+        monkeypatch.setattr(lock_module, "process_state", lambda _, letter=letter: letter)
+        told.add(describe_holder(path))
+    (text,) = told
+    assert "which is running" in text
+
+
 def test_the_state_of_a_process_is_one_letter() -> None:
     """None where the system does not tell."""
     assert process_state(os.getpid()) in {"R", "S"}
