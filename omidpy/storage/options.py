@@ -7,7 +7,7 @@ lacks it the caller does the same with what every store can do (`base.py`), and 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -275,6 +275,24 @@ class RestoresTables(Protocol):
         dropped and made again.
 
         Cost: 1 RPC for up to 500 tables.
+        """
+        ...
+
+    def drop_table_if(
+        self, table: str, *, only: Mapping[str, str] | None, still: Callable[[], bool]
+    ) -> bool:
+        """Remove a table, unless it is another one, or one that was brought back meanwhile.
+
+        A copy that was cloned from a snapshot has all that its table had, `only` among it.
+
+        Args:
+            table: Its name.
+            only: As of `Store.drop_table`.
+            still: Asked once nothing that is made by then, or brought back, can be removed any
+                more.  If it says no, the table is given back.
+
+        Returns:
+            Whether it was removed.
         """
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from omidpy.model import TableSchema
@@ -36,6 +36,12 @@ class RestoringStore(MemoryStore):
         is_gone = super().drop_table(table, only=only)
         self.changes[table] += is_gone
         return is_gone
+
+    def drop_table_if(
+        self, table: str, *, only: Mapping[str, str] | None, still: Callable[[], bool]
+    ) -> bool:
+        """Remove a table, unless it was brought back."""
+        return still() and self.drop_table(table, only=only)
 
     def table_states(self, tables: Sequence[str]) -> dict[str, int]:
         """Return the states of some tables."""

@@ -112,6 +112,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/fate/table/store.py TableFateStore.claim_key delete",
     ),
     SNAPSHOTS: (
+        "omidpy/facts/tables/removal.py remove_closed drop_table_if",
         "omidpy/facts/tables/sightings.py _Remembered.replace replace",
         "omidpy/facts/tables/sightings.py _sight replace",
         "omidpy/facts/tables/sightings.py accept replace",

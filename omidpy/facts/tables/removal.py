@@ -29,7 +29,8 @@ so it is noted before, and behind the fence, up to where there may have been som
 
 Who finds it open again, by its incarnation, has removed it before, or another has: the rows go
 behind the removal.  What is there then was brought back from a snapshot of HBase's, which has the
-incarnation of its table, and stays.
+incarnation of its table, and stays.  There he looks once more when it is disabled: one that comes
+back behind that is not, so that HBase does not remove it.
 
 The row is not an attribute of the table: HBase can tie no condition to a change of those, so that a
 client that stood still before it would make of the next table of the name what this one was.
@@ -38,6 +39,7 @@ client that stood still before it would make of the next table of the name what 
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 from omidpy.base.cells import table_id
 from omidpy.base.tables import INCARNATION_ATTRIBUTE, incarnation, new_incarnation
@@ -48,6 +50,7 @@ from omidpy.facts.tables.removed import note_removal
 from omidpy.model import TableSchema, Timestamp
 from omidpy.oracle.base import Oracle
 from omidpy.storage.base import Store
+from omidpy.storage.options import RestoresTables
 
 
 def close(store: Store, schema: TableSchema, mark: str) -> None:
@@ -95,7 +98,12 @@ def remove_closed(store: Store, schema: TableSchema, *, at_ts: Timestamp) -> boo
     only = {INCARNATION_ATTRIBUTE: which} if which else None
     try:
         note_removal(store, schema.name, which, at_ts)
-        is_gone = store.drop_table(schema.name, only=only)
+        if isinstance(store, RestoresTables):
+            # Who stands still before that may find a copy, of the same incarnation.
+            still = partial(is_closed, store, schema)
+            is_gone = store.drop_table_if(schema.name, only=only, still=still)
+        else:
+            is_gone = store.drop_table(schema.name, only=only)
     except NoSuchTable:
         _forget(store, schema)
         raise

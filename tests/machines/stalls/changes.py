@@ -35,7 +35,7 @@ STORE_WRITES: Final = frozenset(
     {
         *("create_table", "drop_table", "set_table_attributes", "set_family_attributes"),
         *("split_region", "merge_regions", "write", "check_and_mutate", "write_guarded"),
-        *("write_then_check", "put_then_check"),
+        *("write_then_check", "put_then_check", "drop_table_if"),
     }
 )
 """And what does."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -30,8 +30,10 @@ from omidpy.errors import (
 )
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.control import ControlTable
+from omidpy.facts.tables import removal
 from omidpy.facts.tables.catalog import CLOSED_PREFIX
 from omidpy.facts.tables.removal import close, remove_closed
+from omidpy.facts.tables.removed import note_removal
 from omidpy.fate import Fate, Locks, TableFateStore
 from omidpy.manager import TransactionManager
 from omidpy.model import TableId, Timestamp
@@ -41,6 +43,7 @@ from omidpy.storage.sqlite.store import SqliteStore
 from omidpy.testing.faults import FaultyStore, Plan, Point, on
 from tests.machines.clients import TABLE, Client
 from tests.machines.like_thrift2 import LikeThrift2
+from tests.machines.restoring import RestoringStore
 
 Verb = Callable[[TransactionManager], object]
 
@@ -199,6 +202,32 @@ def test_the_next_table_is_not_written_by_what_was_read_of_the_old_one(store: St
         other.table(TABLE).put(b"r", {b"cf:other": b"2"})
     with pytest.raises(WriteConflict):
         tx.commit()
+
+
+def test_a_copy_that_came_back_while_who_removes_stood_still_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has the incarnation of its table; behind the look whether that is closed it was lost."""
+    store = RestoringStore()
+    client = Client(store, table=None)
+    make(client.tm)
+    with client.tm.begin() as tx:
+        tx.table(TABLE).put(b"r", {b"cf:q": b"1"})
+    copy, schema = store.snapshot(TABLE), store.schema(TABLE)
+    close(store, schema, "mark")
+    fence_ts = client.oracle.fence(table_id(TABLE))
+    note = note_removal
+
+    def stand_still(*noted: Any) -> None:
+        note(*noted)
+        monkeypatch.setattr(removal, "note_removal", note)
+        assert remove_closed(store, schema, at_ts=fence_ts)
+        store.restore(TABLE, copy)
+
+    monkeypatch.setattr(removal, "note_removal", stand_still)
+    assert not remove_closed(store, schema, at_ts=fence_ts)
+    with manager(client).begin(read_only=True) as tx:
+        assert tx.table(TABLE).row(b"r") == {b"cf:q": b"1"}
 
 
 def left_closed(client: Client) -> None:

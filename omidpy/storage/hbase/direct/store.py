@@ -23,7 +23,7 @@ compaction.  Nothing here prevents that; who writes must not return to a version
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from omidpy.base.collector import paused_collector
@@ -159,6 +159,15 @@ class NativeStore(NativeReads):
         HBase removes only what is disabled, and a table that was just made is not.  So a client
         that looks once it is disabled, and finds the one that is wanted, removes no other.
         """
+        return self.drop_table_if(table, only=only, still=lambda: True)
+
+    def drop_table_if(
+        self, table: str, *, only: Mapping[str, str] | None, still: Callable[[], bool]
+    ) -> bool:
+        """Remove a table as `drop_table` does, if that is wanted still; see `RestoresTables`.
+
+        A copy of a snapshot that is cloned behind the look at it is enabled, too.
+        """
         if not rules.has(self.schema(table).attributes, only):
             return False
         is_enabled = self._admin.state(table) == "enabled"
@@ -172,7 +181,8 @@ class NativeStore(NativeReads):
                 is_enabled = False
         # Also where another client has disabled it: another of its name, perhaps, which he gives
         # back or wants to remove himself.
-        if only and not rules.has(self.schema(table).attributes, only):
+        is_other = bool(only) and not rules.has(self.schema(table).attributes, only)
+        if is_other or not still():
             if is_enabled:
                 self._admin.enable(table)
             return False

@@ -159,6 +159,28 @@ def test_a_table_that_another_has_disabled_just_now_is_dropped() -> None:
     assert "DeleteTable" in asked
 
 
+def test_a_copy_of_a_table_that_came_back_is_given_back() -> None:
+    """It has all that its table had; once it is disabled, it is looked at for the last time."""
+    asked: list[str] = []
+
+    def script(call: Call) -> Reply:
+        asked.append(call.method)
+        match call.method:
+            case "GetTableState":
+                return Reply(b"\x0a\x02\x08\x00")
+            case "DisableTable" | "EnableTable":
+                return STARTED
+        return Master([table(b"cf", I="1")], [])(call)
+
+    with FakeHBase(script) as fake:
+        client = client_of(fake)
+        store = NativeStore(client.calls.address, client=client)
+        assert not store.drop_table_if("t", only={"I": "1"}, still=lambda: False)
+        store.close()
+    changes = [one for one in asked if one.endswith("Table")]
+    assert changes == ["DisableTable", "EnableTable"]
+
+
 def test_tables_that_the_list_leaves_out_are_found_in_the_catalogue() -> None:
     """Everybody may read that, and this user may look at the schema of no table there."""
     names = [b"hbase:acl", b"java", b"t"]
