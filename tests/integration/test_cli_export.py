@@ -339,6 +339,14 @@ def test_a_queue_gets_other_buckets_and_says_how_many(
     add(url, (b"a", 2))
     assert cli("once", "q", "--exporter", "exporters_of_a_test:Keeps")[1].startswith("2\n")
 
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ExportQueue, "rebucket", interrupt)
+    code, out, err = cli("rebucket", "q", "--buckets", "4")
+    assert (code, out) == (130, "")
+    assert "goes on with any exporter of this store" in err
+
 
 def test_a_bucket_whose_state_cannot_be_read_is_repaired(cli: Cli, url: str) -> None:
     """It is shown, and holds up neither the others nor the verbs."""

@@ -153,8 +153,8 @@ def _wait_for_all(
                 read_now = client.wait_for(operation_id, pause_s)
                 if read_now is None:
                     raise FateError(
-                        f"operation {operation_id} is gone, and its outcome with it; somebody "
-                        "deleted it"
+                        f"operation {operation_id} is gone, and its outcome with it: somebody "
+                        "deleted it, or it ended while nobody looked, and was not kept so long"
                     )
                 found = read_now
             ended.append(found)

@@ -19,6 +19,7 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
+from omidpy.cli.operations.common import EXIT_INTERRUPTED
 from omidpy.cli.queues.common import (
     OptionalQueueId,
     QueueId,
@@ -226,7 +227,16 @@ def rebucket(
 ) -> None:
     """Give a queue another number of buckets; exporters must run, and each key keeps its order."""
     with opened_queue(store, tso, queue) as opened:
-        opened.rebucket(buckets, wait_s=None if wait is None else seconds_in(wait, name="--wait"))
+        try:
+            wait_s = None if wait is None else seconds_in(wait, name="--wait")
+            opened.rebucket(buckets, wait_s=wait_s)
+        except KeyboardInterrupt:
+            say(
+                "interrupted; what has begun goes on with any exporter of this store, or with "
+                f"`omidpy fate run`: see `omidpy export status {queue}`",
+                err=True,
+            )
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         found = opened.buckets
     _answer(
         {"queue": queue, "buckets": found},
