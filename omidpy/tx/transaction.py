@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 from omidpy.base.callers.alone import Alone
 from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.runners import Runner
-from omidpy.base.cells import table_id, transaction_id
+from omidpy.base.cells import transaction_id
 from omidpy.base.reach import reached
 from omidpy.base.tables import KEYS_TABLE, OWN_TABLE_PREFIX
 from omidpy.base.within import within
@@ -53,6 +53,7 @@ from omidpy.model import (
     Committed,
     Outcome,
     TableCells,
+    TableId,
     Timestamp,
     TransactionStatus,
 )
@@ -487,7 +488,7 @@ class Transaction(Alone):
         most = self._session.oracle.max_commit_cells
         known_count, known_put_count = self._counted
         put_count = self._buffer.put_count(with_savepoints=with_savepoints)
-        table_count = len(self._layouts)
+        table_count = sum(len(layout.fence_ids()) for layout in self._layouts.values())
         if most is None or known_count + put_count - known_put_count + table_count <= most:
             return
         names = self._buffer.names_to_check(with_savepoints=with_savepoints)
@@ -807,7 +808,7 @@ class Transaction(Alone):
                 self._session.outcomes,
                 self.start_ts,
                 cell_ids=cell_ids,
-                table_ids={table_id(name) for name in self._buffer.tables()},
+                table_ids=self._fence_ids(),
                 find_witnesses=self._buffer.witnesses,
                 cells=self._cells,
                 has_key=self.has_key,
@@ -815,6 +816,10 @@ class Transaction(Alone):
         except TransactionAborted:
             self._take_back()
             raise
+
+    def _fence_ids(self) -> set[TableId]:
+        layouts = self._layouts
+        return {one for name in self._buffer.tables() for one in layouts[name].fence_ids()}
 
     def learn(self, outcome: Outcome) -> None:
         """Take note of an outcome that was unknown, and do what follows it."""

@@ -132,8 +132,8 @@ def index_objection(table: str, known: Mapping[str, str]) -> str | None:
             "say so: tx.table(NAME, phoenix_indexes='mine')"
         )
     # With namespaces the store says S:T where SQL, and so the attribute, says S.T.
-    name = _in_sql(table)
-    found = sorted(index for index, of in known.items() if _in_sql(of) == name)
+    name = in_sql(table)
+    found = sorted(index for index, of in known.items() if in_sql(of) == name)
     if not found:
         return None
     return (
@@ -154,7 +154,8 @@ def _indexed(schema: TableSchema) -> str | None:
     return schema.attributes.get(DATA_TABLE_ATTRIBUTE)
 
 
-def _in_sql(name: str) -> str:
+def in_sql(name: str) -> str:
+    """Return how SQL calls a table, by its name in the store: S.T, with namespaces too."""
     return name.replace(":", ".")
 
 

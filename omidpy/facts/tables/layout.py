@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from omidpy.base.cells import cell_id, cell_ids, check_qualifier, row_id
+from omidpy.base.cells import cell_id, cell_ids, check_qualifier, row_id, table_id
+from omidpy.base.schema.phoenix import in_sql
 from omidpy.base.words.arguments import parse_column
 from omidpy.errors import NoSuchFamily
-from omidpy.model import CellId, CellName
+from omidpy.model import CellId, CellName, TableId
 
 MAX_KNOWN_COLUMNS: Final = 1024
 """Columns that a layout remembers: some tables have a column for each thing that they know."""
@@ -64,6 +65,14 @@ class TableLayout:
         if self.conflict_level == "row":
             return {row_id(self.name, row) for row in {name.row for name in names}}
         return cell_ids(self.name, names)
+
+    def fence_ids(self) -> set[TableId]:
+        """Return what the oracle compares with fences for writes to this table."""
+        names = {self.name}
+        if self.is_phoenixs:
+            # CREATE INDEX fences the table by the name that SQL has, also where the store has S:T.
+            names.add(in_sql(self.name))
+        return {table_id(name) for name in names}
 
     def check_family(self, family: bytes) -> None:
         """Raise `NoSuchFamily` unless the family exists and is transactional."""

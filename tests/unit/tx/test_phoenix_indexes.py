@@ -12,6 +12,7 @@ import pytest
 import omidpy
 from compactor.tables.adoption import adopt, plan_adoption
 from omidpy import aio
+from omidpy.base.cells import table_id
 from omidpy.base.tables import OMID_ENABLED
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import ConfigError, Fenced, UsageError
@@ -184,6 +185,23 @@ def test_whoever_looked_before_an_index_was_made_runs_into_its_fence(
         before.commit()
     with tm.begin() as after, pytest.raises(ConfigError):
         after.table("PEOPLE").put(b"r", {b"0:q": b"v"})
+
+
+def test_a_fence_of_the_name_that_sql_has_counts(store: Counting, tm: TransactionManager) -> None:
+    """With namespaces Phoenix fences S.T, and the store has S:T: the index would lack the row."""
+    make(store, "S:PEOPLE")
+    tm.create_table("S:ours", families=["cf"])
+    before, other = tm.begin(), tm.begin()
+    before.table("S:PEOPLE").put(b"r", {b"0:q": b"v"})
+    other.table("S:ours").put(b"r", {b"cf:q": b"v"})
+    make(store, "S:BY_TOWN", DATA_TABLE_NAME="S.PEOPLE")
+    for name in ("S.PEOPLE", "S.ours"):
+        tm.oracle.fence(table_id(name))
+    with pytest.raises(Fenced):
+        before.commit()
+    other.commit()
+    with tm.begin() as after, pytest.raises(ConfigError):
+        after.table("S:PEOPLE").put(b"r", {b"0:q": b"v"})
 
 
 def test_indexes_are_looked_for_seldom(store: Counting, tm: TransactionManager) -> None:
