@@ -22,7 +22,7 @@ from typing import Final
 
 from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
-from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError
+from omidpy.errors import ConfigError, OracleUnavailable, RemoteProtocolError, StorageError
 from omidpy.model import Timestamp
 from omidpy.oracle.address import Place, address_text
 from omidpy.oracle.link import Link, LinkDown, open_link
@@ -211,13 +211,22 @@ class Links:
             self._accept(link)
             if self._recorded_epoch is not None and not link.capabilities.epoch:
                 # It has answered, so that what it wrote before it listened is there.
-                link.recorded_epoch = self._recorded_epoch()
+                link.recorded_epoch = self._read_epoch(self._recorded_epoch)
             self.epoch = link.epoch
             link.is_fit = True
             return link
         except BaseException:
             link.kill("the oracle does not fit, or nobody found out")
             raise
+
+    def _read_epoch(self, recorded_epoch: Callable[[], Timestamp]) -> Timestamp:
+        try:
+            return recorded_epoch()
+        except StorageError as error:
+            # Nothing was asked yet: a commit that waits for this link is certainly none (I9).
+            raise OracleUnavailable(
+                f"the epoch of the oracle at {self.where} could not be read: {error}"
+            ) from error
 
     def _accept(self, link: Link) -> None:
         """Check that this is our oracle, and keep what it told."""

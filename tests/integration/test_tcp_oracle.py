@@ -21,6 +21,7 @@ from omidpy.errors import (
     LocalProtocolError,
     OracleUnavailable,
     RemoteProtocolError,
+    StorageUnavailable,
     UsageError,
 )
 from omidpy.model import CellId, TableId, Timestamp
@@ -220,6 +221,27 @@ def test_an_epoch_that_the_store_has_is_read_behind_each_handshake_of_javas() ->
             oracle._links.current.kill("the test goes on")  # type: ignore[union-attr]  # it is open
         oracle.close()
     assert not list(recorded), "ours tells it"
+
+
+def test_a_commit_is_not_in_doubt_where_the_epoch_cannot_be_read() -> None:
+    """Nothing has left yet."""
+
+    def script(peer: Conversation) -> None:
+        peer.shake_hands(JAVAS)
+        peer.wait_hangup()
+
+    def unreadable() -> Timestamp:
+        raise StorageUnavailable("the store is away")
+
+    with ScriptedOracle(script) as server:
+        oracle = TcpOracle(
+            f"127.0.0.1:{server.port}", recorded_epoch=unreadable, reconnect_budget_s=0
+        )
+        with pytest.raises(OracleUnavailable, match="the store is away") as caught:
+            oracle.commit(Timestamp(1000), CELLS, TABLES)
+        assert not caught.value.was_sent
+        assert caught.value.retryable
+        oracle.close()
 
 
 def test_a_timestamp_below_the_published_epoch_is_refused() -> None:
