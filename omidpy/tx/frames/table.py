@@ -99,7 +99,8 @@ class Frames:
 
         Args:
             data: A reader, a table or a batch of pyarrow, an iterable of batches, or a frame with
-                `__arrow_c_stream__`, as pandas, Polars and DuckDB have them.
+                `__arrow_c_stream__`, as pandas, Polars and DuckDB have them.  A reader and an
+                iterator are read once: where the transaction is tried again, make it anew.
             columns: As in `read_arrow`; the type `"counter"` is a bigint that is added to what the
                 column holds.
             key: As in `read_arrow`.
@@ -111,8 +112,9 @@ class Frames:
 
         Raises:
             UsageError: a batch lacks a column, has one that is not named, or one of another type; a
-                row comes twice; a value cannot be stored.  If the transaction has some of the rows
-                already, it can no longer commit; undoing a savepoint around the call mends that.
+                row comes twice; a value cannot be stored; a reader was read before.  If the
+                transaction has some of the rows already, it can no longer commit; undoing a
+                savepoint around the call mends that.
             TypeError: `data` gives no Arrow data.
             ConfigError: pyarrow is not installed.
             StorageError: what is there could not be read, or past 2 MiB a flush failed.  If the

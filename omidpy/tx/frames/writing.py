@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from omidpy.base.callers.once import gone_over_once
 from omidpy.codec import INT64, JSON, Codec
 from omidpy.errors import UsageError
 from omidpy.facts.tables.layout import TableLayout
@@ -417,16 +418,17 @@ def batches_of(data: object) -> Iterator[pa.RecordBatch]:
 
     Raises:
         TypeError: it is none of them.
+        UsageError: from the iterator: it is one that was read before.
     """
     arrow = pyarrow("writing from Arrow")
     if isinstance(data, arrow.RecordBatch):
         return iter((data,))
     if isinstance(data, arrow.Table):
         return iter(data.to_batches())
-    if hasattr(data, "__arrow_c_stream__"):
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(data, arrow.RecordBatchReader):
         return iter(arrow.RecordBatchReader.from_stream(data))
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, Mapping)):
-        return _checked(arrow, data)
+        return _checked(arrow, gone_over_once(data, what="the rows of write_arrow"))
     raise TypeError(
         "write_arrow takes a reader, a table or batches of pyarrow, or a frame that gives Arrow "
         f"data (__arrow_c_stream__), not {type(data).__name__}"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
+from omidpy.base.callers.once import gone_over_once
 from omidpy.errors import CorruptCell, QueueFull
 from omidpy.facts.control import decode_document
 from omidpy.model import FIRST_WORLD_TIMESTAMP
@@ -254,8 +255,12 @@ class QueueWriter:
         self._buckets.add(bucket)
 
     def add_all(self, pairs: Iterable[tuple[bytes, object]]) -> None:
-        """Add an entry for each (key, value), in this order."""
-        for key, value in pairs:
+        """Add an entry for each (key, value), in this order.
+
+        Raises:
+            UsageError: they come from an iterator that was gone over before, as by an earlier try.
+        """
+        for key, value in gone_over_once(pairs, what="the entries of add_all"):
             self.add(key, value)
 
 
