@@ -42,7 +42,8 @@ class Codec(Generic[T]):
     """A type of values and their bytes.
 
     `encode` raises TypeError for another type and `UsageError` for a value that cannot be stored;
-    `decode` raises `CorruptCell` for bytes that `encode` does not make.
+    `decode` raises `CorruptCell` for bytes that `encode` does not make, and TypeError for what is
+    no bytes, such as the None of a column that a row lacks.
     """
 
     name: str
@@ -65,6 +66,11 @@ class Codec(Generic[T]):
 def _checked(value: object, type_: type, name: str) -> None:
     if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
         raise TypeError(f"{name} encodes {type_.__name__}, not {type(value).__name__}: {value!r}")
+
+
+def _not_bytes(name: str, data: object) -> TypeError:
+    hint = ": the row lacks the column" if data is None else ""
+    return TypeError(f"{name} decodes bytes, not {type(data).__name__}{hint}")
 
 
 def _nonempty(data: bytes, name: str) -> bytes:
@@ -99,6 +105,8 @@ def _integers(name: str, form: str) -> Codec[int]:
             (value,) = layout.unpack(data)
         except struct.error as error:
             raise _corrupt(name, data, error) from error
+        except TypeError:
+            raise _not_bytes(name, data) from None
         return int(value)
 
     return Codec(name, encode, decode, f"int{bits}")
@@ -121,6 +129,8 @@ def _floats(name: str, form: str, arrow_type: str) -> Codec[float]:
             (value,) = layout.unpack(data)
         except struct.error as error:
             raise _corrupt(name, data, error) from error
+        except TypeError:
+            raise _not_bytes(name, data) from None
         return float(value)
 
     return Codec(name, encode, decode, arrow_type)
@@ -133,6 +143,8 @@ def _encode_bool(value: bool) -> bytes:  # noqa: FBT001 - it is the value
 
 def _decode_bool(data: bytes) -> bool:
     if data not in (_TRUE, _FALSE):
+        if not isinstance(data, bytes):
+            raise _not_bytes("BOOL", data)
         raise _corrupt("BOOL", data, "one byte is expected, ff or 00")
     return data == _TRUE
 
@@ -150,6 +162,8 @@ def _decode_text(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise _corrupt("TEXT", data, error) from error
+    except AttributeError:
+        raise _not_bytes("TEXT", data) from None
 
 
 def _encode_json(value: Any) -> bytes:
@@ -167,6 +181,8 @@ def _decode_json(data: bytes) -> Any:
         return json.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise _corrupt("JSON", data, error) from error
+    except AttributeError:
+        raise _not_bytes("JSON", data) from None
 
 
 def _encode_bytes(value: bytes) -> bytes:
@@ -175,7 +191,9 @@ def _encode_bytes(value: bytes) -> bytes:
 
 
 def _decode_bytes(data: bytes) -> bytes:
-    return data
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise _not_bytes("BYTES", data)
+    return bytes(data)
 
 
 INT64: Final = _integers("INT64", ">q")

@@ -35,6 +35,7 @@ from omidpy.base.schema.table_settings import settings_by_name
 from omidpy.base.telemetry.client_metrics import ClientMetrics
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.within import within
+from omidpy.base.words.arguments import check_number, check_text
 from omidpy.commit.post_commit import (
     PostCommitter,
 )
@@ -365,6 +366,7 @@ class TransactionManager(Alone):
                 the key is neither bytes nor callable.
         """
         key_of = keyed(idempotency_key)
+        check_number("retry_budget_s", retry_budget_s)
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
             position = transaction_position(function)
@@ -819,7 +821,7 @@ class TransactionManager(Alone):
         self.close()
 
     def _open_queue(self, find_queue: FindQueue, queue_id: str) -> Openable:
-        queue = self._queues.get(queue_id)
+        queue = self._queues.get(check_text("the id of a queue", queue_id))
         if queue is None or not queue.exists():
             queue = self._queues[queue_id] = find_queue(self, queue_id)
         return queue

@@ -26,6 +26,7 @@ from omidpy.aio.transaction import HeldSnapshot, Transaction, Worker
 from omidpy.base.callers.blocks import Around
 from omidpy.base.callers.runners import Runner
 from omidpy.base.telemetry.client_metrics import ClientMetrics
+from omidpy.base.words.arguments import check_number
 from omidpy.connect import connect as connect_blocking
 from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown
 from omidpy.facts import holds
@@ -197,6 +198,7 @@ class TransactionManager:
         The function that makes an `idempotency_key` is a plain one.
         """
         key_of = keyed(idempotency_key)
+        check_number("retry_budget_s", retry_budget_s)
 
         def decorate(
             function: Callable[..., Awaitable[Any]],

@@ -15,8 +15,10 @@ import uuid
 from types import TracebackType
 from typing import Final, Self
 
+from omidpy.base.callers.alone import Alone
 from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock
+from omidpy.base.words.arguments import check_number
 from omidpy.errors import SnapshotTooOld, TransactionClosed, UsageError
 from omidpy.facts.watermarks import Hold, Watermarks
 from omidpy.model import MAX_VERSION, Timestamp
@@ -25,8 +27,10 @@ MAX_HOLD_S: Final = 30 * 24 * 3600.0
 """A longer hold is refused: a forgotten one would keep every version for ever."""
 
 
-class HeldSnapshot:
+class HeldSnapshot(Alone):
     """A hold that ends by itself, or when released."""
+
+    _instead = "hand on its start_ts, and hold that once more: tm.hold(start_ts, for_s=...)"
 
     def __init__(self, watermarks: Watermarks, start_ts: Timestamp) -> None:
         self.start_ts = start_ts
@@ -95,7 +99,7 @@ def hold(watermarks: Watermarks, start_ts: int, clock: Clock, *, for_s: float) -
     """Hold the snapshot at `start_ts` for `for_s` seconds from now.
 
     Raises:
-        TypeError: `start_ts` is no whole number.
+        TypeError: `start_ts` is no whole number, or `for_s` no number.
         UsageError: it is none of a snapshot, or `for_s` is not between 0 and `MAX_HOLD_S`.
         SnapshotTooOld: versions it needs may be gone already; nothing is held.
     """
@@ -104,7 +108,7 @@ def hold(watermarks: Watermarks, start_ts: int, clock: Clock, *, for_s: float) -
         raise TypeError(f"a hold takes a transaction or its start_ts, not {start_ts!r:.80}")
     if not 0 <= start_ts < MAX_VERSION:
         raise UsageError(f"{start_ts} is no start_ts; give the one of a snapshot")
-    if not 0 < for_s <= MAX_HOLD_S:
+    if not 0 < check_number("for_s", for_s) <= MAX_HOLD_S:
         raise UsageError(f"for_s={for_s!r} must be above 0 and at most {MAX_HOLD_S:.0f} seconds")
     held = HeldSnapshot(watermarks, Timestamp(start_ts))
     held.write(clock, for_s=for_s)

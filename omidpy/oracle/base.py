@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from omidpy.base.words.arguments import check_number
 from omidpy.errors import UsageError
 from omidpy.model import CellId, TableCells, TableId, Timestamp
 
@@ -222,8 +223,9 @@ def hold_ms(hold_s: float) -> int:
     """Return how long a snapshot is to be held, in milliseconds, rounded up.
 
     Raises:
+        TypeError: it is no number.
         UsageError: it is not above 0, or not finite.
     """
-    if not 0 < hold_s < math.inf:
+    if not 0 < check_number("hold_s", hold_s) < math.inf:
         raise UsageError(f"hold_s={hold_s} holds nothing; give seconds above 0, or None")
     return math.ceil(min(hold_s * 1000, MOST_ASKED_MS))

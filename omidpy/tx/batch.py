@@ -19,13 +19,16 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from omidpy.base.callers.alone import Alone
 from omidpy.base.words.arguments import refuse
 from omidpy.errors import StorageError
 from omidpy.tx.writes.table_writes import CheckedPut, CheckedWrite, TableWrites
 
 
-class Batch:
+class Batch(Alone):
     """What was collected, until `send` or the end of the `with` block."""
+
+    _instead = "call batch() of a table where it is filled"
 
     def __init__(self, writes: TableWrites, batch_size: int | None) -> None:
         self._writes = writes

@@ -9,8 +9,9 @@ transaction could take back.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 from omidpy.base.words.arguments import parse_column
 from omidpy.codec import INT64
@@ -18,6 +19,17 @@ from omidpy.errors import UsageError
 
 if TYPE_CHECKING:
     from omidpy.tx.writes.table_writes import TableWrites
+
+
+def check_amount(amount: object) -> int:
+    """Return what is added to a counter, if it is a whole number.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if isinstance(amount, bool) or not isinstance(amount, SupportsIndex):  # of numpy's, too
+        raise TypeError(f"a counter is changed by a whole number, not {amount!r:.80}")
+    return operator.index(amount)
 
 
 class Cells(Protocol):
@@ -74,7 +86,7 @@ class Counters:
                 f"a counter of table {self.name!r} cannot be changed without conflict detection: "
                 "two transactions would count once; use tx.table(name) for it"
             )
-        value = Counters.counter_get(self, row, column) + amount
+        value = Counters.counter_get(self, row, column) + check_amount(amount)
         self.writes.put_once(row, {column: INT64.encode(value)})
         return value
 
@@ -84,4 +96,4 @@ class Counters:
 
     def counter_dec(self: Cells, row: bytes, column: bytes, value: int = 1) -> int:
         """Lower a counter by `value` and return its new value."""
-        return Counters.counter_add(self, row, column, -value)
+        return Counters.counter_add(self, row, column, -check_amount(value))

@@ -22,6 +22,7 @@ from omidpy.base.callers.blocks import Block, exit_of_block
 from omidpy.base.callers.loops import Exit, Loop, goes_on
 from omidpy.base.timing.clock import Clock
 from omidpy.base.timing.pauses import Pauses
+from omidpy.base.words.arguments import check_number
 from omidpy.errors import AlreadyCommitted, CommitOutcomeUnknown, OmidError, UsageError
 from omidpy.model import Committed, TransactionStatus
 
@@ -52,7 +53,7 @@ class Backoff:
         rng: random.Random | None = None,
         on_retry: Callable[[], object] | None = None,
     ) -> None:
-        if not budget_s >= 0:  # nor what is no number
+        if not check_number("a retry budget", budget_s) >= 0:  # nor what is no number
             raise UsageError(f"a retry budget must not be negative, but is {budget_s!r} seconds")
         self._clock = clock
         self._budget_s = budget_s

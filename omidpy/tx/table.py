@@ -147,8 +147,10 @@ class TransactionalTable(Counters, Frames):
         Arguments as in `row`.
         """
         refuse("timestamp", timestamp)
-        if isinstance(rows, (bytes, str)):
-            raise TypeError(f"rows must be a sequence of row keys, not {type(rows).__name__}")
+        if isinstance(rows, (bytes, str)) or not isinstance(rows, Iterable):
+            raise TypeError(
+                f"rows must be a sequence of row keys, not {type(rows).__name__}: {rows!r:.80}"
+            )
         specs = self._column_specs(columns)
         keys = [check_row(row) for row in rows]
         shaped = _with_timestamps if include_timestamp else _values
@@ -313,7 +315,7 @@ class TransactionalTable(Counters, Frames):
         """
         from omidpy.tx.frames.arrow import check_codecs, record_batches  # noqa: PLC0415 - few read so
 
-        check_count("batch_rows", batch_rows)
+        check_count("batch_rows", batch_rows, or_none=False)
         checked = check_codecs(codecs)
         key_range = scan_range(row_start, row_stop, row_prefix, reverse=reverse)
         specs = self._column_specs(checked)

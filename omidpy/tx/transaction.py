@@ -31,6 +31,7 @@ from omidpy.base.cells import transaction_id
 from omidpy.base.reach import reached
 from omidpy.base.tables import KEYS_TABLE, OWN_TABLE_PREFIX
 from omidpy.base.within import within
+from omidpy.base.words.arguments import check_flag, check_text
 from omidpy.commit.decision import decide
 from omidpy.commit.post_commit import Completion, WriteBatch
 from omidpy.commit.refusals import refusal
@@ -206,6 +207,9 @@ class Transaction(Alone):
         """
         self.check_open()
         minds_indexes = are_indexes_minded(phoenix_indexes)
+        if type(name) is not str or type(conflict_free) is not bool:
+            check_text("a table name", name)
+            check_flag("conflict_free", conflict_free)
         table = self._tables.get((name, conflict_free, minds_indexes))
         if table is None:
             layout = self._layout(self._session.catalog.full_name(name))

@@ -151,3 +151,19 @@ def test_bytes_that_are_no_truth_value_are_refused(data: bytes) -> None:
     """HBase takes every byte but zero for true; what writes those is no writer of this codec."""
     with pytest.raises(CorruptCell):
         BOOL.decode(data)
+
+
+@pytest.mark.parametrize("codec", [INT64, INT32, INT16, FLOAT64, FLOAT32, BOOL, TEXT, JSON, BYTES])
+def test_what_is_no_bytes_is_named(codec: Codec[Any]) -> None:
+    """`row.get(column)` gives None where the row lacks the column, and BYTES gave it on."""
+    with pytest.raises(TypeError, match=f"{codec.name} decodes bytes, not NoneType: the row lacks"):
+        codec.decode(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=f"{codec.name} decodes bytes, not str"):
+        codec.decode("12345678")  # type: ignore[arg-type]
+
+
+def test_bytes_of_spark_are_bytes() -> None:
+    """Which gives rows with a `bytearray`."""
+    decoded = BYTES.decode(bytearray(b"a"))  # type: ignore[arg-type]  # it says bytes
+    assert decoded == b"a"
+    assert type(decoded) is bytes

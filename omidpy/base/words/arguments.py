@@ -11,11 +11,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from numbers import Real
+from typing import Any, Final, TypeVar, cast
 
 from omidpy.base.tables import is_system_table, maker_of
 from omidpy.errors import UsageError
 from omidpy.model import ColumnSpec, KeyRange
+
+T = TypeVar("T")
 
 MAX_ROW_BYTES: Final = 32_767
 MAX_VALUE_BYTES: Final = 10 * 1024 * 1024 - 100
@@ -33,6 +36,34 @@ def check_bytes(what: str, value: object) -> bytes:
         hint = "; encode it first" if isinstance(value, str) else ""
         raise TypeError(f"{what} must be bytes, not {type(value).__name__}: {value!r:.80}{hint}")
     return value
+
+
+def check_text(what: str, value: object) -> str:
+    """Return `value` if it is text, else raise TypeError naming `what`."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be str, not {type(value).__name__}: {value!r:.80}")
+    return value
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Return `value` if it is True or False: the text "no" counts as true elsewhere."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r:.80}")
+    return value
+
+
+def check_number(name: str, value: object) -> float:
+    """Return `value` if it is a number, else raise TypeError naming its argument."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, not {value!r:.80}")
+    return cast("float", value)
+
+
+def check_several(name: str, values: Iterable[T]) -> Iterable[T]:
+    """Return `values` if one can go over them, and they are no single text or bytes."""
+    if isinstance(values, (bytes, str)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a list, not {values!r:.80}")
+    return values
 
 
 def check_row(row: object) -> bytes:
@@ -67,9 +98,9 @@ def parse_columns(columns: Iterable[bytes] | None) -> list[ColumnSpec] | None:
     """Turn a list of `b"family:qualifier"` or `b"family"` into pairs; None stays None."""
     if columns is None:
         return None
-    if isinstance(columns, (bytes, str)):
+    if isinstance(columns, (bytes, str)) or not isinstance(columns, Iterable):
         raise TypeError(
-            f"columns must be a list of columns, not {type(columns).__name__}: [{columns!r}]"
+            f"columns must be a list of columns, not {type(columns).__name__}: [{columns!r:.80}]"
         )
     specs: dict[ColumnSpec, None] = {}
     for column in columns:
@@ -102,9 +133,9 @@ def is_unrun(returned: object) -> bool:
     return any(is_one(returned) for is_one in kinds)
 
 
-def check_count(name: str, count: object) -> None:
-    """Refuse a limit or batch size that is not a positive whole number; None passes."""
-    if count is None:
+def check_count(name: str, count: object, *, or_none: bool = True) -> None:
+    """Refuse a limit or batch size that is not a positive whole number; None may pass."""
+    if count is None and or_none:
         return
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"{name} must be a whole number, not {count!r}")
@@ -170,8 +201,7 @@ def prefix_end(prefix: bytes) -> bytes:
 
 def check_table_name(name: Any) -> str:
     """Return `name` if it can be the name of a user's table."""
-    if not isinstance(name, str):
-        raise TypeError(f"a table name must be str, not {type(name).__name__}: {name!r}")
+    check_text("a table name", name)
     if not _TABLE_NAME.fullmatch(name):
         raise UsageError(
             f"the table name {name!r} must be letters, digits, '_', '-' and '.', not starting with "
@@ -183,7 +213,7 @@ def check_table_name(name: Any) -> str:
         raise UsageError(f"the table name {name!r} is a second name of {plain!r}; use that one")
     if is_system_table(name):
         raise UsageError(_RESERVED.format(name))
-    return name
+    return str(name)
 
 
 def check_free_name(name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from omidpy.base.words.arguments import check_number
 from omidpy.errors import UsageError
 
 EXAMPLES: Final = "500ms, 90s, 15m, 24h or 7d"
@@ -57,12 +58,13 @@ def check_seconds(*, or_none: bool = False, **given: float | None) -> None:
         given: The times, by name.
 
     Raises:
-        UsageError: it is not positive, no number, or beyond `MAX_DURATION_S`.
+        TypeError: it is no number.
+        UsageError: it is not positive, not a number (NaN), or beyond `MAX_DURATION_S`.
     """
     for name, seconds in given.items():
         if seconds is None and or_none:
             continue
-        if seconds is None or not 0 < seconds <= MAX_DURATION_S:
+        if seconds is None or not 0 < check_number(name, seconds) <= MAX_DURATION_S:
             raise UsageError(
                 f"{name}={seconds!r} must be positive seconds, {MAX_DURATION_S:.0f} at most"
                 f"{', or None' if or_none else ''}"

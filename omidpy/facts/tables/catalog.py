@@ -34,7 +34,9 @@ from omidpy.base.words.arguments import (
     check_bytes,
     check_family_name,
     check_free_name,
+    check_several,
     check_table_name,
+    check_text,
 )
 from omidpy.errors import (
     ConfigError,
@@ -134,7 +136,7 @@ class Catalog:
         options = _family_options(families)
         if not options:
             raise UsageError(f"table {name!r} needs at least one column family")
-        for split in splits:
+        for split in check_several("splits", splits):
             if not check_bytes("a split point", split):
                 raise UsageError("a split point must not be empty")
         schema = TableSchema(
@@ -222,6 +224,9 @@ class Catalog:
 
     def full_name(self, name: str) -> str:
         """Return the name that a table has in the store."""
+        # Before anybody looks for it in a dict, which says nothing of what it was given.
+        if type(name) is not str:
+            check_text("a table name", name)
         if not self.table_prefix or name == KEYS_TABLE:
             return name
         return self.table_prefix + check_table_name(name)
@@ -379,8 +384,8 @@ def _family_options(
     families: Iterable[str | bytes] | Mapping[str, object] | Mapping[bytes, object],
 ) -> dict[bytes, dict[str, str]]:
     """Return the attributes asked for, by family."""
-    if isinstance(families, (str, bytes)):
-        raise TypeError(f"families must be a list of names, not {families!r}")
+    if isinstance(families, (str, bytes)) or not isinstance(families, Iterable):
+        raise TypeError(f"families must be a list of names, not {families!r:.80}")
     if not isinstance(families, Mapping):
         return {_family_name(family): {} for family in families}
     found: dict[bytes, dict[str, str]] = {}

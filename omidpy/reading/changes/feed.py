@@ -12,8 +12,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from omidpy.base.callers.alone import Alone
 from omidpy.base.timing.clock import Clock
 from omidpy.base.timing.pauses import Pauses
+from omidpy.base.words.arguments import check_number
 from omidpy.errors import StorageError, UsageError
 from omidpy.model import Change, ChangeKind, Timestamp, base
 from omidpy.oracle.base import Begun, Oracle
@@ -30,7 +32,7 @@ FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 
 
-class ChangeFeed(Iterator[Change]):
+class ChangeFeed(Iterator[Change], Alone):
     """What `tm.changes` returns: iterate over it once, and keep its `offset`.
 
     One that has failed does not end: each further change that is asked for is a `StorageError`.
@@ -39,6 +41,8 @@ class ChangeFeed(Iterator[Change]):
         since: Where it begins.
         until: Where it ends.
     """
+
+    _instead = "keep its offset, and go on from there with another one: tm.changes(since=offset)"
 
     def __init__(
         self,
@@ -244,7 +248,8 @@ class RowWatch:
 
     def __post_init__(self) -> None:
         """Begin to count the time, and refuse a wait of less than none."""
-        if self.timeout_s is not None and not self.timeout_s >= 0:  # nor what is no number
+        timeout_s = self.timeout_s
+        if timeout_s is not None and not check_number("timeout_s", timeout_s) >= 0:  # nor NaN
             raise UsageError(f"timeout_s must not be negative, but is {self.timeout_s!r}")
         self._begun_s = self.clock.monotonic_s()
         self._pauses = Pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S, at_least=0.5)

@@ -70,7 +70,7 @@ class Frames:
             schema_of,
         )
 
-        check_count("batch_rows", batch_rows)
+        check_count("batch_rows", batch_rows, or_none=False)
         shape = shape_to_read(columns, key=key, rest=rest, commit_ts=commit_ts)
         arrow = pyarrow()
         rows = self.scan(

@@ -12,6 +12,7 @@ import uuid
 
 from omidpy.base.callers.alone import Alone
 from omidpy.base.within import within
+from omidpy.base.words.arguments import check_flag
 from omidpy.commit.post_commit import WriteBatch
 from omidpy.errors import TransactionClosed, UsageError
 from omidpy.facts.registration import Flush, WorkerRow, stretches_of
@@ -72,6 +73,7 @@ class Worker(Alone):
         """
         self.check_open()
         minds_indexes = are_indexes_minded(phoenix_indexes)
+        check_flag("conflict_free", conflict_free)
         in_store = self._catalog.full_name(name)
         layout = self._layouts.get(in_store)
         if layout is None:

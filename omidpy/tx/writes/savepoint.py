@@ -11,6 +11,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Protocol
 
+from omidpy.base.callers.alone import Alone
 from omidpy.errors import StorageError, TransactionClosed, UsageError
 from omidpy.storage.base import Store
 from omidpy.tx.callbacks import Callbacks
@@ -35,8 +36,10 @@ class Owner(Protocol):
         ...
 
 
-class Savepoint:
+class Savepoint(Alone):
     """A block that is undone if it raises: `with tx.savepoint(): ...`."""
+
+    _instead = "call tx.savepoint() again"
 
     def __init__(
         self,

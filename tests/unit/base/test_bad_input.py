@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -27,6 +27,7 @@ from omidpy.errors import (
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.model import FamilySchema, KeyRange, TableSchema
 from omidpy.opening import open_store
+from omidpy.oracle.base import hold_ms
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite import SqliteStore
 from omidpy.tx.table import TransactionalTable
@@ -263,6 +264,43 @@ def test_families_given_as_one_word_are_refused(client: Client) -> None:
     """`families="cf"` would be two families, `c` and `f`."""
     with pytest.raises(TypeError, match="families must be a list of names, not 'cf'"):
         client.tm.create_table("t2", "cf")
+
+
+NOT_TOLD: list[tuple[str, Use, str]] = [
+    ("families", lambda tm: tm.create_table("n", None), "families must be a list of names"),
+    ("splits", lambda tm: tm.create_table("n", ["cf"], splits=None), "splits must be a list"),
+    ("split text", lambda tm: tm.create_table("n", ["cf"], splits=b"m"), "splits must be a list"),
+    ("table", lambda tm: tm.begin().table([TABLE]), r"a table name must be str, not list"),
+    ("changes", lambda tm: tm.changes([TABLE]), "a table name must be str, not list"),
+    ("fence", lambda tm: tm.fence({}), "a table name must be str, not dict"),
+    ("watch", lambda tm: tm.watch([TABLE], b"r"), "a table name must be str, not list"),
+    ("queue", lambda tm: tm.begin().queue([]), "the id of a queue must be str, not list"),
+    ("free", lambda tm: tm.begin().table(TABLE, conflict_free="no"), "conflict_free must be True"),
+    ("hold_s", lambda _: hold_ms(cast("Any", "9")), "hold_s must be a number, not '9'"),
+    ("for_s", lambda tm: tm.hold(tm.begin(), for_s=None), "for_s must be a number, not None"),
+    ("timeout", lambda tm: tm.watch(TABLE, b"r", timeout_s="9"), "timeout_s must be a number"),
+    ("budget", lambda tm: tm.attempts(budget_s=None), "a retry budget must be a number"),
+    ("retries", lambda tm: tm.transactional(retry_budget_s="9"), "retry_budget_s must be a number"),
+    ("rows", lambda tm: tm.begin().table(TABLE).rows(None), "rows must be a sequence of row keys"),
+    ("columns", lambda tm: tm.begin().table(TABLE).row(b"r", 5), "columns must be a list"),
+    (
+        "arrow",
+        lambda tm: tm.scan_arrow(TABLE, batch_rows=None),
+        "batch_rows must be a whole number",
+    ),
+    ("inc", lambda tm: tm.begin().table(TABLE).counter_inc(b"r", b"cf:q", "1"), "a whole number"),
+    ("dec", lambda tm: tm.begin().table(TABLE).counter_dec(b"r", b"cf:q", None), "a whole number"),
+    ("flag", lambda tm: tm.begin().table(TABLE).counter_add(b"r", b"cf:q", True), "a whole number"),
+]
+
+
+@pytest.mark.parametrize(
+    ("use", "message"), [case[1:] for case in NOT_TOLD], ids=[case[0] for case in NOT_TOLD]
+)
+def test_an_argument_of_another_type_is_named(client: Client, use: Use, message: str) -> None:
+    """`'<' not supported between 'int' and 'str'` says neither which nor what to give."""
+    with pytest.raises(TypeError, match=message):
+        use(client.tm)
 
 
 def test_a_table_name_is_text(client: Client) -> None:

@@ -22,6 +22,10 @@ def test_what_there_is_once_is_not_copied(make_another: Callable[[object], objec
         (tx, r"tm\.resume\(token\)"),
         (worker, "resume the token once more"),
         (client.tm, r"omidpy\.connect\(URL, TSO\)"),
+        (tx.table(TABLE).batch(), r"call batch\(\) of a table"),
+        (tx.savepoint(), r"call tx\.savepoint\(\) again"),
+        (client.tm.changes(TABLE), r"tm\.changes\(since=offset\)"),
+        (client.tm.hold(tx, for_s=9), r"tm\.hold\(start_ts, for_s=...\)"),
     ):
         with pytest.raises(TypeError, match=f"neither copied nor pickled: .*{remedy}"):
             make_another(one)
