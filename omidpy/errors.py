@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from omidpy.model import Cell, Timestamp
+    from omidpy.model import Cell, CellName, Timestamp
 
 
 class OmidError(Exception):
@@ -115,15 +115,15 @@ class TransactionAborted(OmidError):
 class WriteConflict(TransactionAborted):
     """Another transaction committed one of the written cells after this one began.
 
-    `cells` names the cells in conflict as (table, row, family, qualifier); empty if the oracle does
-    not tell.
+    `cells` names the cells in conflict, each with its `table`, `row`, `family` and `qualifier`;
+    empty if the oracle does not tell.
     """
 
     def __init__(
         self,
         message: str = "",
         *,
-        cells: Sequence[tuple[str, bytes, bytes, bytes]] = (),
+        cells: Sequence[CellName] = (),
         retryable: bool | None = None,
         advice: str = "",
     ) -> None:

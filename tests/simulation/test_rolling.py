@@ -21,7 +21,7 @@ from omidpy.base.tables import INCARNATION_ATTRIBUTE
 from omidpy.fate import Fate, Locks, Status, TableFateStore
 from omidpy.fate.operation import FateId, Operation
 from omidpy.fate.step import encode_step
-from omidpy.model import Cell, FamilySchema, KeyRange, TableSchema
+from omidpy.model import Cell, CellName, FamilySchema, KeyRange, TableSchema
 from omidpy.storage.base import Capabilities, CellGroup, Condition, Put, RowMutation
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.history import Event, Kind
@@ -336,7 +336,7 @@ def test_what_has_no_known_shape_does_not_pass(border: Border) -> None:
 
 def test_an_error_is_of_the_class_that_is_caught_there(border: Border, before: Before) -> None:
     """With what it says and holds; a subclass that only one has is the nearest that both have."""
-    error = errors.WriteConflict("twice", cells=[("t", b"r", b"f", b"q")], advice="again")
+    error = errors.WriteConflict("twice", cells=[CellName("t", b"r", b"f", b"q")], advice="again")
     there = border.out.error(error)
     assert type(there) is before.get("omidpy.errors", "WriteConflict")
     assert (str(there), vars(there)) == (str(error), vars(error))

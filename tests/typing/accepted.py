@@ -141,6 +141,7 @@ def retries(tm: omidpy.TransactionManager) -> None:
     error = omidpy.WriteConflict("two wrote it")
     assert_type(error.attempts, int | None)
     assert_type(error.elapsed_s, float | None)
+    assert_type([cell.row for cell in error.cells], list[bytes])
 
 
 async def asynchronous(tm: aio.TransactionManager, tx: aio.Transaction) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 import omidpy
 from omidpy import errors
-from omidpy.model import Cell, Timestamp
+from omidpy.model import Cell, CellName, Timestamp
 
-CELL = ("t", b"r", b"f", b"q")
+CELL = CellName("t", b"r", b"f", b"q")
 
 
 def all_errors() -> list[type[errors.OmidError]]:
