@@ -87,11 +87,21 @@ class Job:
         return task
 
     def commit(self) -> Manifest:
-        """Publish what the committed tasks have written."""
+        """Publish what the committed tasks have written.
+
+        A task that was begun and is not committed by now is no part of the job; the log names it.
+        """
         self._check_own()
         for turn in within(self._lock, self._turns_to_await):
             within(turn, bool)  # what is on its way is part of the job
         within(self._lock, self._take_no_more)
+        for number in within(self._lock, self._left_out):
+            _log.warning(
+                "task %s of job %s was begun and never committed: nothing of it is part of the "
+                "job; let its block end, or call its commit(), before the job is committed",
+                number,
+                self.id,
+            )
         self._end_attempts()
         try:
             self.manifest = self.committer.commit_job(self._messages)
@@ -174,6 +184,11 @@ class Job:
         """Whatever comes now, no task of this job promotes anything any more."""
         self._check_running("be committed")
         self._state = "aborted"
+
+    def _left_out(self) -> list[int]:
+        """Return the tasks that nobody has committed, and nobody has given up."""
+        begun = {one.id.task for one in self._open.values() if one.state == "running"}
+        return sorted(begun - {one.task.task for one in self._messages})
 
     def _is_ended_by_us(self) -> bool:
         if self._state in {"committed", "aborted"}:

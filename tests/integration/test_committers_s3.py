@@ -319,6 +319,23 @@ def test_what_is_dead_stays_dead(begin: Any, bucket: Bucket) -> None:
     assert len(bucket.visible("out")) == 1
 
 
+def test_a_task_that_nobody_commits_is_named(
+    begin: Any, bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its block was forgotten: the job went without it, and nothing said so."""
+    with begin() as job:
+        job.task(TABLE)
+        forgotten = job.task()
+        forgotten.write(TABLE)
+        slow, given_up = job.task(number=7), job.task()
+        slow.write(TABLE)
+        given_up.abort()
+        job.task(TABLE, number=7)
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert warning.startswith(f"task {forgotten.number} of job {job.id} was begun and never")
+    assert len(bucket.visible("out")) == 2
+
+
 def test_a_task_that_ends_while_its_job_is_committed_is_refused(begin: Any, bucket: Bucket) -> None:
     """The plan is made, and what came to the messages now would be lost without a word."""
     job = begin().__enter__()
