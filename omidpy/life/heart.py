@@ -10,9 +10,10 @@ Lacks the thread, and what it means to be over: the member says that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from logging import Logger
+from logging import ERROR, Logger
 from typing import Final
 
+from omidpy.base.timing.pauses import Seldom
 from omidpy.errors import OmidError
 
 BEATS_PER_LEASE: Final = 4
@@ -35,10 +36,11 @@ def beat_until(
         who: Whose life it is, for messages.
         log: Where those go.
     """
+    seldom = Seldom(log)
     while not is_over(every_s):
         try:
             beat()
         except OmidError as error:
-            log.warning("cannot show that %s lives: %s", who, error)
-        except Exception:
-            log.exception("the heart of %s stumbles", who)
+            seldom.say("cannot show that %s lives: %s", who, error)
+        except Exception as error:  # noqa: BLE001 - as the module says
+            seldom.say("the heart of %s stumbles: %r", who, error, level=ERROR, exc_info=error)

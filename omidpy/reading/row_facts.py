@@ -7,19 +7,17 @@ this process is about to write it anyway.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from omidpy.base.commit_facts import CommitEntry
 from omidpy.base.reach import reached
+from omidpy.base.timing.pauses import Seldom
 from omidpy.errors import StorageError
 from omidpy.model import Cell, PairedCell, Timestamp, base
 from omidpy.reading.resolution import CellResolver, healing
 from omidpy.reading.visibility import SortedRow, VisibleRow
 from omidpy.storage.base import Store
-
-log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
@@ -30,6 +28,7 @@ class Reader(Protocol):
     owes: Callable[[Timestamp], bool]
     on_healed: Callable[[int], object]
     run_soon: Callable[[Callable[[], object]], object] | None
+    seldom: Seldom
 
 
 class RowFacts:
@@ -164,7 +163,8 @@ class RowFacts:
             self._reader.store.write({self._table: healing(cells)})
         except StorageError as error:
             # The read is right without it; the next reader or the compactor tries again.
-            log.warning("shadow cells of %d cells could not be written: %s", len(cells), error)
+            text = "shadow cells of %d cells could not be written: %s"
+            self._reader.seldom.say(text, len(cells), error)
             return
         reached("reader.healed", "I5")
         self._reader.on_healed(len(cells))

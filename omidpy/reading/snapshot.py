@@ -33,6 +33,7 @@ from omidpy.base.commit_facts import CommitEntry
 from omidpy.base.reach import reached
 from omidpy.base.rows.simple import paired, simple_row
 from omidpy.base.timing.clock import Clock, SystemClock
+from omidpy.base.timing.pauses import Seldom
 from omidpy.errors import NoSuchTable, SnapshotTooOld
 from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
 from omidpy.model import (
@@ -120,6 +121,7 @@ class SnapshotReader:
         self.owes = owes
         self.on_healed = on_healed
         self.run_soon = run_soon
+        self.seldom = Seldom(log)
         self.tracing: Tracing | None = None
         self._plain: PlainVersions | None = None
         self._states: KnownStates | None = None

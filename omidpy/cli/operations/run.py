@@ -21,6 +21,7 @@ import typer
 
 from omidpy.admin import TableTools
 from omidpy.base.telemetry.events import TEXT, check_format, configure, log_event
+from omidpy.base.timing.pauses import Seldom
 from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import LogFormat, MetricsAddress, say, serve_metrics
 from omidpy.cli.operations.common import FateStoreUrl, opened_fates
@@ -55,6 +56,7 @@ class Environment:
         self._url = url
         self._tso = tso
         self._mutex = threading.Lock()
+        self._seldom = Seldom(log)
         self._tables: TableTools | None = None
         self._queues: RebucketTools | None = None
 
@@ -66,7 +68,7 @@ class Environment:
                 try:
                     self._tables = self._opened(self._tso)
                 except OmidError as error:
-                    log.warning("changes of tables wait: %s", error)
+                    self._seldom.say("changes of tables wait: %s", error)
             return self._tables
 
     @property
@@ -80,7 +82,7 @@ class Environment:
                 try:
                     self._queues = RebucketTools(connect(self._url, self._tso))
                 except OmidError as error:
-                    log.warning("operations of export queues wait: %s", error)
+                    self._seldom.say("operations of export queues wait: %s", error)
             return self._queues
 
     def _opened(self, tso: str) -> TableTools:

@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock, SystemClock
+from omidpy.base.timing.pauses import Seldom
 from omidpy.base.within import within
 from omidpy.base.words.durations import check_seconds
 from omidpy.errors import FateError, OmidError, StorageUnavailable, UsageError
@@ -108,6 +109,7 @@ class Executor:
         self._runners: list[threading.Thread] = []
         self._others: list[threading.Thread] = []
         self._pid = os.getpid()
+        self._seldom = Seldom(log)
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -218,7 +220,7 @@ class Executor:
         try:
             self._sweeper.free_locks_if_due()
         except OmidError as error:
-            _log_trouble("cannot look after locks", error)
+            self._log_trouble("cannot look after locks: %s", error)
 
     def _run_round(self) -> bool:
         """Run what the store has for us now; say whether that was anything."""
@@ -260,7 +262,9 @@ class Executor:
         try:
             ran = self._runner.run(operation, worker)
         except OmidError as error:
-            log.warning("operation %s is left for a while: %s", operation.id, error)
+            self._seldom.say(
+                "operation %s is left for a while: %s", operation.id, error, about=operation.id
+            )
             ran = Ran(None, self._poll_s)
         finally:
             within(self._lock, self._report, operation, ran)
@@ -279,7 +283,7 @@ class Executor:
                 failures = 0
             except Exception as error:  # noqa: BLE001 - no other thread looks for work
                 failures += 1
-                _log_trouble("cannot look for operations", error)
+                self._log_trouble("cannot look for operations: %s", error)
             with self._condition:
                 self._rest(_PAUSES_S[min(failures, len(_PAUSES_S)) - 1] if failures else 0)
 
@@ -317,7 +321,7 @@ class Executor:
                 self._break_dead()
                 self._sweeper.sweep_if_due()
             except Exception as error:  # noqa: BLE001 - no other thread looks after what is left
-                _log_trouble("cannot look after operations", error)
+                self._log_trouble("cannot look after operations: %s", error)
 
     # -- parts of what the threads do ----------------------------------------------------------
 
@@ -346,7 +350,7 @@ class Executor:
             worker.retire()
             self._register()
         elif not worker.is_trusted():
-            log.warning(
+            self._seldom.say(
                 "this executor (worker %s) runs nothing: it lives, and cannot know for how long",
                 worker.id,
             )
@@ -403,14 +407,13 @@ class Executor:
             log.info("operation %s is free: its worker is dead", operation.id)
             self.offer(operation)
 
+    def _log_trouble(self, text: str, error: Exception) -> None:
+        """Log what the store refuses in a line, and what is not expected with all that is known."""
+        if isinstance(error, OmidError):
+            self._seldom.say(text, error)
+        else:
+            self._seldom.say(text, error, level=logging.ERROR, exc_info=error)
+
 
 def _has_begun(thread: threading.Thread) -> bool:
     return thread.ident is not None
-
-
-def _log_trouble(what: str, error: Exception) -> None:
-    """Log what the store refuses in a line, and what is not expected with all that is known."""
-    if isinstance(error, OmidError):
-        log.warning("%s: %s", what, error)
-    else:
-        log.error("%s", what, exc_info=error)

@@ -45,9 +45,16 @@ def test_no_failure_ends_a_heart_and_each_is_told(caplog: pytest.LogCaptureFixtu
     refused, unexpected = caplog.records
     assert refused.getMessage() == "cannot show that somebody lives: away"
     assert (refused.levelname, refused.exc_info) == ("WARNING", None)
-    assert unexpected.getMessage() == "the heart of somebody stumbles"
+    assert unexpected.getMessage() == "the heart of somebody stumbles: RuntimeError('a bug')"
     assert unexpected.exc_info is not None
     assert {record.name for record in caplog.records} == {"whose-heart"}
+
+
+def test_a_heart_that_fails_for_long_does_not_fill_a_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A disk is full for a weekend, at several beats a second."""
+    life = Life(*[StorageUnavailable("away")] * 100, *[RuntimeError("a bug")] * 100)
+    beat_until(life.is_over, life.beat, every_s=2.5, who="somebody", log=log)
+    assert len(caplog.records) == 2
 
 
 def test_what_ends_a_thread_ends_a_heart() -> None:

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, Protocol
 
+from omidpy.base.timing.pauses import Seldom
 from omidpy.base.within import within
 from omidpy.base.words.printable import storable
 from omidpy.errors import (
@@ -131,6 +132,7 @@ class Runner:
         self._wake = threading.Event()
         self._ended: BaseException | None = None
         self._obstacles: dict[int, MarkRefused] = {}
+        self._seldom = Seldom(log)
         self._begin_term(definition)
 
     def _begin_term(self, definition: Definition) -> None:
@@ -233,7 +235,7 @@ class Runner:
         except NoSuchQueue:
             raise
         except OmidError as error:
-            log.warning("cannot look what has become of the queue: %s", error)
+            self._seldom.say("cannot look what has become of the queue: %s", error)
             self._stopping.wait(TROUBLE_S)
             return None
 
@@ -261,7 +263,7 @@ class Runner:
                 except NoSuchQueue as error:
                     self._end(error)
                 except OmidError as error:
-                    log.warning("cannot look for buckets: %s", error)
+                    self._seldom.say("cannot look for buckets: %s", error)
                 self._is_over.wait(self._look_s)
         finally:
             self._is_over.set()
@@ -278,7 +280,7 @@ class Runner:
                 if self._look_after is not None and 0 in self._crew.leases:
                     self._look_after.look(self._definition)
             except OmidError as error:
-                log.warning("cannot look after the queue: %s", error)
+                self._seldom.say("cannot look after the queue: %s", error)
             except BaseException as error:
                 log.exception("the thread that looks after the queue ends")
                 self._end(error)
@@ -357,7 +359,7 @@ class Runner:
         try:
             view = self._look()
         except OmidError as error:
-            log.warning("cannot look into the queue: %s", error)
+            self._seldom.say("cannot look into the queue: %s", error)
             for lease in leases:
                 self._rest(lease.bucket, TROUBLE_S, is_paused=True)
             return
@@ -418,7 +420,7 @@ class Runner:
         except ExportError:
             raise
         except OmidError as error:
-            log.warning("bucket %d rests for a while: %s", bucket, error)
+            self._seldom.say("bucket %d rests for a while: %s", bucket, error, about=bucket)
             raise Paused(TROUBLE_S) from error
         took_s = self._clock.monotonic_s() - began_s
         if done.has_moved:
