@@ -191,6 +191,10 @@ class FateStore(ABC):
         """Call `callback` when there may be new operations, where the store can tell."""
         del callback
 
+    def off_news(self, callback: Callable[[], None]) -> None:
+        """Call `callback` no more."""
+        del callback
+
     @abstractmethod
     def close(self) -> None:
         """Free what the store itself has opened."""

@@ -169,6 +169,8 @@ class Executor:
         self._is_over.set()
         for thread in filter(_has_begun, self._others):
             thread.join()
+        # A store may outlive very many executors, and would keep each with all that it knows.
+        self._store.off_news(self.look)
         worker, self._worker = self._worker, None
         if worker is not None:
             try:

@@ -26,6 +26,7 @@ Lacks a bound but ZooKeeper's own: a request of more than 1 MiB (`jute.maxbuffer
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
 from collections.abc import Callable, Collection, Iterator
@@ -350,6 +351,11 @@ class ZooKeeperFateStore(FateStore):
     def on_news(self, callback: Callable[[], None]) -> None:
         """Call `callback` when an operation comes or goes; see `FateStore`."""
         self._callbacks.append(callback)
+
+    def off_news(self, callback: Callable[[], None]) -> None:
+        """Call `callback` no more; see `FateStore`."""
+        with contextlib.suppress(ValueError):  # it was not, or no more
+            self._callbacks.remove(callback)
 
     def close(self) -> None:
         """End the session, and with it its ephemeral znodes."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from weakref import ref
 
 import pytest
 from msgspec.structs import replace
 
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import CorruptCell
+from omidpy.fate import Fate
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation, Status, Unreadable
 from omidpy.fate.store import FateStore
@@ -60,6 +63,21 @@ class TestInProcess(FateStoreContract):
         """Take its znode away, as the ensemble does at the end of a session."""
         fates = judge._session  # type: ignore[attr-defined]  # one of ZooKeeper's
         assert fates.change([Delete(f"{judge._path}/{worker.id}")])  # type: ignore[attr-defined]  # see above
+
+
+def test_a_store_keeps_no_executor_that_was_closed() -> None:
+    """A program that runs a few operations now and then had one more in its store each time."""
+    fates = opened()
+    executors = []
+    for _ in range(3):
+        with Fate(None, fates, poll_s=0.02) as fate:
+            assert fates._callbacks == [fate._executor.look]
+            executors.append(ref(fate._executor))
+        del fate
+        gc.collect()
+    assert [executor() for executor in executors] == [None] * 3
+    assert fates._callbacks == []
+    fates.close()
 
 
 def test_no_cost_grows_with_what_is_finished() -> None:
