@@ -257,6 +257,8 @@ class Transaction(Alone):
         Raises:
             AlreadyCommitted: the key is used up.  Nothing was changed; this transaction is as it
                 was.
+            StorageError: it could not be looked for, and nothing was changed; or past 2 MiB a flush
+                failed, and this transaction can only be rolled back.
             UsageError: the key is empty or too long.
 
         Cost: 1 get; the commit writes 1 cell more.
@@ -276,7 +278,9 @@ class Transaction(Alone):
             raise used_before(key, start_ts=use.start_ts, commit_ts=use.commit_ts)
 
     def _note_key(self, key: bytes) -> None:
-        self.table(KEYS_TABLE).put(self._key_row(key), {COLUMN: USED})
+        # Who is told of a failure, and asks again, is told that the key is used up: what it stands
+        # for would never be done, if that were committed.
+        self.table(KEYS_TABLE).writes.put_once(self._key_row(key), {COLUMN: USED})
 
     def _key_row(self, key: bytes) -> bytes:
         return key_row(check_key(key), table_prefix=self._session.catalog.table_prefix)

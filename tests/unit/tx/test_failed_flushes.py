@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pytest
 
-from omidpy.errors import StorageUnavailable, TransactionAborted, UsageError
+from omidpy.errors import AlreadyCommitted, StorageUnavailable, TransactionAborted, UsageError
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
@@ -127,3 +127,21 @@ def test_a_put_is_repeated_behind_a_flush_that_failed(client: Client) -> None:
             tx.table(TABLE).counter_set(b"r", COUNTER, 7)
         tx.table(TABLE).counter_set(b"r", COUNTER, 7)
     assert seen(client) == (7, [])
+
+
+def test_a_key_is_not_used_up_by_who_is_told_that_it_could_not_be(client: Client) -> None:
+    """Asked again the transaction says that it has used the key, and its program did nothing."""
+    tx = client.tm.begin()
+    tx.use_key(b"before")  # makes the table
+    tx.rollback()
+    tx = client.tm.begin()
+    fail_once(client)
+    with pytest.raises(StorageUnavailable, match="away"):
+        tx.use_key(b"key")
+    with pytest.raises(AlreadyCommitted):
+        tx.use_key(b"key")
+    with pytest.raises(TransactionAborted, match="failed with what it wrote in the transaction"):
+        tx.commit()
+    with client.tm.begin(idempotency_key=b"key") as tx:
+        count(tx)
+    assert seen(client) == (1, [])
