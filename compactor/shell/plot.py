@@ -18,6 +18,8 @@ def plot_runs(runs: Sequence[RunRecord], path: Path) -> None:
         ConfigError: matplotlib is not installed.
         UsageError: there is nothing to draw, or the file's name has no known ending.
     """
+    if not path.suffix:  # matplotlib would write a file of another name
+        raise UsageError(f"--output {path}: its ending says what it is; write .png, .svg or .pdf")
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as error:

@@ -91,7 +91,8 @@ def _fail(words: Sequence[str], text: str, code: int) -> NoReturn:
     from omidpy.cli.saying import print_failure, say  # noqa: PLC0415 - see `main`
 
     if text:
-        say(f"error: {text}", err=True)
+        # Of a server, or a library, it may have more lines.
+        say(f"error: {' '.join(filter(None, map(str.strip, text.splitlines())))}", err=True)
     if "--json" in words or words[:2] == ["fate", "dump"]:
         print_failure(text or _TOLD_ON_STDERR.get(code, ""), code)
     raise SystemExit(code) from None

@@ -231,6 +231,8 @@ def test_plot_of_the_runs(cli: Cli, tmp_path: Path) -> None:
     assert "omidpy compact" in err
     document(cli, "compact", code=3)
     document(cli, "compact", "plot", "--output", str(picture))
+    code, out, err = cli("compact", "plot", "--output", str(tmp_path))
+    assert (code, out, "write .png, .svg or .pdf" in err) == (2, "", True)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

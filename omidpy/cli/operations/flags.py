@@ -87,19 +87,27 @@ def as_verb(words: Sequence[str]) -> list[str]:
 
 
 def _renamed(words: Sequence[str]) -> list[str]:
-    """Return options by our names; several values behind one flag get a flag each."""
+    """Return options by our names; several values behind one flag get a flag each.
+
+    The first word behind it is one in any case: kinds of operations have whatever names they like.
+    """
     found: list[str] = []
-    values_of: str | None = None
-    for word in words:
+    values_of = ""
+    is_first = False
+    for word in (*words, "--"):
         name = _RENAMED.get(word, word)
+        if is_first and word[:1] == "-":
+            found.append(values_of)  # without a value, which the parser then misses
+            is_first = False
         if name in _WITH_VALUES:
-            values_of = name
-        elif values_of is not None and (word.isupper() or "," in word):
+            values_of, is_first = name, True
+        elif is_first or (values_of and (word.isupper() or "," in word)):
             found += [values_of, word]
+            is_first = False
         else:
-            values_of = None
+            values_of = ""
             found.append(name)
-    return found
+    return found[:-1]
 
 
 def _ids(words: Sequence[str]) -> list[str]:
