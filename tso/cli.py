@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from omidpy.base.telemetry.metrics import NO_METRICS, Metrics
+from omidpy.base.telemetry.streams import fill_closed_streams
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
@@ -81,6 +82,7 @@ Where a client floods the loop's thread, the store's would wait ten times as lon
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a `tso-server` until it is stopped; return its exit code."""
+    fill_closed_streams()
     if not __debug__:
         print(
             "tso-server: does not run under python -O: its invariants are assertions, and without "

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import Final, NoReturn
 
+from omidpy.base.telemetry.streams import fill_closed_streams
 from omidpy.errors import ConfigError, OmidError, UsageError
 
 EXIT_FAILED: Final = 1
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from omidpy.cli.ending import told_as_interrupts  # noqa: PLC0415 - `import omidpy.cli` stays light
     from omidpy.cli.saying import begin  # noqa: PLC0415 - see above
 
+    fill_closed_streams()
     # Each try of kazoo's would be a line before the one that says what failed.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     if isinstance(sys.stdout, TextIOWrapper):

@@ -119,6 +119,7 @@ def _say(listening: socket.socket, log_format: str, *, is_secure: bool) -> None:
     place = address_text(listening.getsockname()[:2])
     scheme = "https" if is_secure else "http"
     if log_format == TEXT:
-        print(f"console at {scheme}://{place}/", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # nobody waits for it
+            print(f"console at {scheme}://{place}/", file=sys.stderr, flush=True)
     else:
         log_event(log, logging.INFO, "listening", address=f"{scheme}://{place}/")

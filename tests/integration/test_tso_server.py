@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import resource
+import shlex
 import signal
 import socket
 import struct
@@ -23,10 +24,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import omidpy
 from omidpy.base.commit_facts import INVALID
 from omidpy.base.timing.clock import SystemClock
 from omidpy.connect import connect
-from omidpy.errors import ConfigError, OracleUnavailable, UsageError
+from omidpy.errors import ConfigError, OmidError, OracleUnavailable, UsageError
 from omidpy.facts.commit_table import CommitTable
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import lease_address, read_lease
@@ -55,7 +57,8 @@ from omidpy.wire.messages import (
     PeerCapabilities,
     Request,
 )
-from tests.machines.processes import ServerProcess, tso_server
+from tests.machines.processes import LONGEST_S, ROOT, ServerProcess, tso_server
+from tests.machines.waiting import wait_for
 from tso.cli import RESERVED_DESCRIPTOR_COUNT, allowed_connection_count
 from tso.embedded import EmbeddedOracle
 from tso.serving.server import DRAIN_S, MAX_CONNECTION_COUNT
@@ -470,6 +473,29 @@ def test_a_standby_takes_over_the_moment_its_predecessor_dies(
         holders = [line.partition("holder=")[2] for line in told]
         assert len(holders) == len(set(holders)), "each holder once"
         successor.close()
+
+
+def test_a_server_without_standard_streams_answers(url: str) -> None:
+    """It ended before it began, and nobody was told why; its store had the number of stderr."""
+    words = [sys.executable, "-m", "tso.cli", "--store", url, "--listen", "127.0.0.1:0"]
+    command = f"exec {shlex.join(words)} <&- >&- 2>&-"
+    with subprocess.Popen(["sh", "-c", command], cwd=ROOT) as process:
+        try:
+            wait_for(lambda: process.poll() is not None or _answers(url), LONGEST_S)
+            for number in range(3):
+                assert Path(f"/proc/{process.pid}/fd/{number}").readlink() == Path(os.devnull)
+        finally:
+            process.terminate()
+        assert process.wait(LONGEST_S) == 0
+
+
+def _answers(url: str) -> bool:
+    """Say whether clients find an oracle by the store."""
+    try:
+        omidpy.connect(url, tso="store:").close()
+    except OmidError:
+        return False
+    return True
 
 
 def test_a_standby_can_be_stopped(server: ServerProcess, url: str) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pytest
 
 import omidpy
 from omidpy.cli import main
 from omidpy.recipes.export_queue import ExportQueue
+
+COMMAND: Final = "from omidpy.cli import main; main()"
 
 Said: TypeAlias = tuple[object, str, str]
 
@@ -119,6 +122,20 @@ def test_a_document_that_is_there_stays_the_only_one(run: Callable[..., Said]) -
     assert "there is no operation" in err
 
 
+def test_without_a_stderr_stdout_is_one_document(tmp_path: Path) -> None:
+    """Python takes stdout for it: lines of progress stood before the report."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    omidpy.connect(url).close()
+    command = f"exec {shlex.join([sys.executable, '-c', COMMAND, 'compact', '--json'])} 2>&-"
+    found = subprocess.run(
+        ["sh", "-c", command],
+        env={**os.environ, "OMIDPY_STORE": url},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(found.stdout)["dry_run"] is False
+
+
 def test_a_terminal_without_such_letters_shows_escapes(tmp_path: Path) -> None:
     """It was refused as a mistake in the words of the command, behind what that had done."""
     url = f"sqlite:///{tmp_path}/store.db"
@@ -127,7 +144,7 @@ def test_a_terminal_without_such_letters_shows_escapes(tmp_path: Path) -> None:
         with tm.begin() as tx:
             queue.add(tx, "→".encode(), 1)
     found = subprocess.run(
-        [sys.executable, "-c", "from omidpy.cli import main; main()", "export", "peek", "q"],
+        [sys.executable, "-c", COMMAND, "export", "peek", "q"],
         env={**os.environ, "OMIDPY_STORE": url, "PYTHONIOENCODING": "latin-1"},
         capture_output=True,
         check=True,
