@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,27 @@ def test_a_damaged_backup_is_named_in_a_line(
     assert (code, out, err.count("\n"), target.exists()) == (1, "", 1, False)
     assert "bank.backup is damaged" in err
     assert "restore an earlier backup" in err
+
+
+def test_a_disk_is_not_filled_with_half_a_copy(
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clients of the store, whose disk it may be, had no room until the backup gave up."""
+    backup = tmp_path / "bank.backup"
+    run(capsys, "backup", str(backup), "--store", url)
+    size = backup.stat().st_size
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=size - 1))
+    target = tmp_path / "more.db"
+    for words in (("backup", str(target), "--store", url), ("restore", str(backup), "--store")):
+        more = () if words[-1] == url else (f"sqlite:///{target}",)
+        code, out, err = run(capsys, *words, *more)
+        assert (code, out) == (1, "")
+        assert f"would take {size:,} bytes, and there are {size - 1:,}" in err
+    assert sorted(one.name for one in tmp_path.glob("more*")) == []
 
 
 def test_what_is_there_is_not_overwritten(

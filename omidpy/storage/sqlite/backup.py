@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import sqlite3
 import time
 import uuid
@@ -143,6 +144,7 @@ def _copy(
                 f"{log} was left by a file that was there before, and SQLite would take it for the "
                 f"copy's; move it away first, and {final}-shm with it"
             )
+        _check_room(connection, final)
     claim = _claim(partial_path)
     try:
         try:
@@ -164,6 +166,23 @@ def _copy(
             os.close(claim)
     sync_directory(final.parent)
     return copied
+
+
+def _check_room(source: sqlite3.Connection, target: Path) -> None:
+    """Refuse to fill the disk with half a copy: where it is the store's, commits fail meanwhile.
+
+    Raises:
+        StorageUnavailable: there is less room than the copy takes.
+    """
+    ((page_bytes,), (page_count,)) = (
+        source.execute(f"PRAGMA {one}").fetchone() for one in ("page_size", "page_count")
+    )
+    free_bytes = shutil.disk_usage(target.parent).free
+    if page_bytes * page_count > free_bytes:
+        raise StorageUnavailable(
+            f"{target} would take {page_bytes * page_count:,} bytes, and there are "
+            f"{free_bytes:,}; free space, or name a file on another disk"
+        )
 
 
 def _unfinished(partial_path: Path) -> str:
