@@ -9,7 +9,9 @@ made it, and what a slice may forget was settled before it was sent.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
+import json
 import os
 import sys
 import warnings
@@ -94,7 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             log_format=words.log_format,
         )
     except OmidError as error:
-        return exit_code(error, words.log_format)
+        code = exit_code(error, words.log_format)
+        if words.json:
+            with contextlib.suppress(OSError):
+                print(json.dumps({"error": str(error), "code": code}), flush=True)
+        return code
 
 
 def parser() -> argparse.ArgumentParser:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from compactor.shell.job import cause, check_master, is_local, parser, worker_url
+from compactor.shell.job import main as job_main
 from omidpy.base.cells import shadow_qualifier
 from omidpy.errors import ConfigError
 from omidpy.facts.watermarks import Watermarks
@@ -224,6 +225,15 @@ def test_what_a_worker_cannot_read_is_a_laggard(tmp_path: Path) -> None:
 
 
 # -- what needs no Spark ---------------------------------------------------------------------------
+
+
+def test_a_failure_is_a_document_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of `omidpy compact`: who reads JSON read nothing."""
+    code = job_main(["--store", f"sqlite:///{tmp_path}/s.db", "--report", str(tmp_path), "--json"])
+    told = capsys.readouterr()
+    document = json.loads(told.out)
+    assert (code, document["code"]) == (2, 2)
+    assert told.err == f"error: {document['error']}\n"
 
 
 def test_file_is_refused_to_a_cluster() -> None:
