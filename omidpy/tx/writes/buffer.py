@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, Final, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.base.collector import paused_collector
@@ -102,6 +102,9 @@ class WriteBuffer:
         self.is_torn = False
         """Whether a change of it is under way, or was interrupted."""
         self.sending = threading.Lock()
+        self.writing = threading.RLock()
+        """Held while cells are put into the top layer, which is no work for two threads: who cannot
+        have it at once calls `refuse_beside`.  A signal's handler, which writes in between, can."""
         """Held from `take` until `acknowledge`: a write beside that may be lost."""
         self.is_closed = False
         """Whether the last of it is on its way."""
@@ -453,6 +456,19 @@ class WriteBuffer:
             table: [_new(RowMutation, (row, rows[row], ())) for row in sorted(rows)]
             for table, rows in batch.items()
         }
+
+    def refuse_beside(self) -> NoReturn:
+        """Refuse a write while another thread is at one, and let nothing be committed.
+
+        Raises:
+            UsageError: one of the two would lose cells, and it would show in nothing.
+        """
+        reason = "two threads wrote in it at the same time, and it belongs to one"
+        self.begin_half(object(), reason)
+        raise UsageError(
+            f"transaction {self._start_ts} cannot go on like this: {reason}; let one thread write "
+            "what others have found, or give each a part of it: tm.resume(tx.token())"
+        )
 
     def check_alone(self) -> None:
         """Refuse what comes while something is on its way, and let nothing be committed.

@@ -150,6 +150,7 @@ class TableWrites:
         self._host = host
         self._snapshot = snapshot
         self._buffer = buffer
+        self._acquire, self._release = buffer.writing.acquire, buffer.writing.release
         self._layout = layout
         self.name = layout.name
         self._flaw: Final = (
@@ -226,10 +227,19 @@ class TableWrites:
     # -- applying ------------------------------------------------------------------------------
 
     def put(self, row: bytes, cells: CheckedCells) -> None:
-        """Hand one put to the transaction."""
-        top, was = self._begin()
-        self._put(row, cells)
-        top.flaw = was
+        """Hand one put to the transaction.
+
+        Raises:
+            UsageError: another thread writes in it.
+        """
+        if not self._acquire(False):
+            self._buffer.refuse_beside()
+        try:
+            top, was = self._begin()
+            self._put(row, cells)
+            top.flaw = was
+        finally:
+            self._release()
         self._host.wrote()
 
     def put_once(self, row: bytes, data: Mapping[bytes, bytes]) -> None:
@@ -279,9 +289,14 @@ class TableWrites:
         step = max(1, FEW_CELLS // max(len(names), 1))
         for at in range(0, len(rows), step):
             some = [column[at : at + step] for column in values]
-            top, was = self._begin()
-            self._buffer.put_rows(self.name, rows[at : at + step], names, some)
-            top.flaw = was
+            if not self._acquire(False):
+                self._buffer.refuse_beside()
+            try:
+                top, was = self._begin()
+                self._buffer.put_rows(self.name, rows[at : at + step], names, some)
+                top.flaw = was
+            finally:
+                self._release()
             self._host.wrote()
         return True
 
@@ -316,14 +331,20 @@ class TableWrites:
         Raises:
             StorageError: the buffer is past its limit, and a flush failed; all of the writes are in
                 the transaction.
+            UsageError: another thread writes in it.
         """
-        top, was = self._begin()
-        for write in writes:
-            if isinstance(write, CheckedPut):
-                self._put(*write)
-            else:
-                self._delete(write, found.get((write.row, write.families)))
-        top.flaw = was
+        if not self._acquire(False):
+            self._buffer.refuse_beside()
+        try:
+            top, was = self._begin()
+            for write in writes:
+                if isinstance(write, CheckedPut):
+                    self._put(*write)
+                else:
+                    self._delete(write, found.get((write.row, write.families)))
+            top.flaw = was
+        finally:
+            self._release()
         self._host.wrote()
 
     def spoil(self, reason: str) -> None:

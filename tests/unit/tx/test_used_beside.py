@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.tx.parts import worker as worker_module
 from omidpy.tx.transaction import Transaction
+from omidpy.tx.writes.layers import Layer
 from tests.machines.clients import TABLE, Client
 
 PATIENCE_S = 20.0
@@ -149,6 +151,57 @@ def test_a_write_beside_a_flush_is_refused_and_nothing_is_committed() -> None:
     with pytest.raises(TransactionAborted, match="by another thread"):
         tx.commit()
     assert beside.client.raw() == []
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_write_beside_another_is_refused_and_nothing_is_committed(
+    monkeypatch: pytest.MonkeyPatch, *, is_batch: bool
+) -> None:
+    """Of two threads that began a row at once, the cells of one were gone, and nobody said so."""
+    client = Client()
+    tx = client.tm.begin()
+    put_cells, found = Layer.put_cells, list[BaseException | None]()
+
+    def beside(layer: Layer, table: str, row: bytes, cells: Any) -> None:
+        if not found:
+            found.append(None)
+            with ThreadPoolExecutor(1) as pool:
+                found[0] = pool.submit(put, tx, b"b").exception()
+        put_cells(layer, table, row, cells)
+
+    monkeypatch.setattr(Layer, "put_cells", beside)
+    if is_batch:
+        with tx.table(TABLE).batch() as batch:
+            batch.put(b"a", {b"cf:q": b"1"})
+    else:
+        put(tx, b"a")
+    assert isinstance(found[0], UsageError)
+    assert "let one thread write what others have found" in str(found[0])
+    put(tx, b"c")
+    with pytest.raises(TransactionAborted, match="two threads wrote in it at the same time"):
+        tx.commit()
+    assert client.raw() == []
+
+
+def test_a_write_of_a_signal_in_the_middle_of_another_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It runs in the same thread, which goes on behind it."""
+    client = Client()
+    tx = client.tm.begin()
+    put_cells, calls = Layer.put_cells, [b"b"]
+
+    def beside(layer: Layer, table: str, row: bytes, cells: Any) -> None:
+        while calls:
+            put(tx, calls.pop())
+        put_cells(layer, table, row, cells)
+
+    monkeypatch.setattr(Layer, "put_cells", beside)
+    put(tx, b"a")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(put, tx, b"c").result()
+    tx.commit()
+    assert [row for row, *_ in client.raw_data()] == [b"a", b"b", b"c"]
 
 
 def test_a_commit_beside_a_flush_is_refused() -> None:
