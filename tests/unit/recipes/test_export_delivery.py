@@ -37,6 +37,7 @@ from omidpy.recipes.export_queue import (
 )
 from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.delivery import runner as runner_module
+from omidpy.recipes.export_queue.delivery.failing import SOONEST_S, Failures, Memory
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.portions import Possession
 from omidpy.recipes.export_queue.delivery.runner import FIRST_POLL_S
@@ -579,6 +580,32 @@ def test_a_receiver_that_takes_so_many_and_then_no_more_gets_all(
     assert scene.export() == list(range(100))
     assert max(map(given.count, given)) < 8, "some come again, and none for ever"
     assert scene.queue.lag().dead_letters == 0
+
+
+@pytest.mark.parametrize("error", [Retry, Refused])
+@pytest.mark.parametrize("after", [0.0, -1.0, 0.001])
+def test_a_receiver_that_asks_for_no_pause_is_not_called_at_once(
+    error: type[Retry],
+    after: float,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """`Retry-After: 0` took a core of the exporter's, and of the receiver's, and filled the log."""
+    monkeypatch.setattr(patience_module, "FIRST_PAUSE_S", 0.1)
+    failures = Failures("q")
+    patience = Patience(draw=lambda: 0.0)
+    pauses_s = []
+    for _ in range(10):
+        memory = Memory(patience, Patience())
+        paused = failures.paused(error("busy", after=after), 3, patience, [], memory)
+        pauses_s.append(paused.after_s)
+    assert pauses_s[:3] == pytest.approx([0.1, 0.2, 0.4])
+    assert pauses_s[-1] == SOONEST_S
+    paused = failures.paused(
+        error("busy", after=7.0), 3, patience, [], Memory(patience, Patience())
+    )
+    assert paused.after_s == 7.0
+    assert len(caplog.messages) == 1
 
 
 def test_smaller_batches_set_no_entry_aside_unasked() -> None:

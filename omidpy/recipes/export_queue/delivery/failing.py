@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from omidpy.base.timing.pauses import Seldom
 from omidpy.base.words.printable import storable
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.delivery.patience import Patience
@@ -19,6 +21,9 @@ from omidpy.recipes.export_queue.exporter import Deposed, Entry, Poison, Refused
 from omidpy.recipes.export_queue.marks import Standing
 
 log = logging.getLogger(__name__)
+
+SOONEST_S: Final = 1.0
+"""To what pauses grow where a receiver asks for shorter ones, again and again."""
 
 
 class Paused(Exception):
@@ -51,6 +56,7 @@ class Failures:
         """Begin with nothing failed."""
         self._queue_id = queue_id
         self._trust = Trust()
+        self._seldom = Seldom(log)
 
     def over(self) -> None:
         """Note that something was delivered."""
@@ -78,18 +84,19 @@ class Failures:
                 ) from error
             memory.poison[position] = storable(str(error))[:MAX_REASON]
             return Paused(0.0)
-        log.warning("queue %s: %d entries come again: %r", self._queue_id, len(good), error)
+        text = "queue %s: %d entries come again: %r"
+        self._seldom.say(text, self._queue_id, len(good), error, about=bucket)
         match blame(error):
             case Blame.NOBODY:
                 patience.unreachable(len(good), suspect_count=len(memory.poison))
                 if isinstance(error, Retry):
-                    return Paused(max(0.0, error.after_s))
+                    return _asked(error, patience)
                 return Paused(patience.pause_s())
             case Blame.SETTINGS:
                 if patience.refused(len(good), suspect_count=len(memory.poison)):
                     raise ExportError(self._refuses(error)) from error
                 if isinstance(error, Refused) and error.has_pause:
-                    return Paused(max(0.0, error.after_s))
+                    return _asked(error, patience)
                 return Paused(patience.pause_s())
             case Blame.ENTRY:
                 if not patience.failed(len(good)):
@@ -116,3 +123,8 @@ class Failures:
             "exporter or its settings and start it again: what it has not taken stays, and what "
             "was set aside is tried again by `omidpy export dlq retry`"
         )
+
+
+def _asked(error: Retry, patience: Patience) -> Paused:
+    """Wait for as long as the receiver asks; one that asks for nothing is not called at once."""
+    return Paused(max(error.after_s, min(patience.pause_s(), SOONEST_S)))
