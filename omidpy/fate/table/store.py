@@ -414,7 +414,9 @@ class TableFateStore(FateStore):
             if known is None or known.value != old:
                 return False
         mutation = RowMutation(row, deletes=(DeleteVersion(*LOCK_QUEUE, known.version),))
-        if new is not None:
+        if new is None:
+            self._queues.pop(table, None)  # there may be a new name with each operation
+        else:
             mutation = RowMutation(row, (Put(*LOCK_QUEUE, known.version, new),))
         return self._change(row, LOCK_QUEUE, old, mutation)
 

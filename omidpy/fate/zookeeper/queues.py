@@ -65,7 +65,7 @@ class ZooKeeperQueues:
         else:
             changes = [is_same, Write(path, new, seen.version)]
         is_done = self._session.change(changes)
-        if not is_done:
+        if new is None or not is_done:  # there may be a new name with each operation
             self._seen.pop(table, None)
         return is_done
 

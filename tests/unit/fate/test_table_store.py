@@ -57,6 +57,17 @@ def test_the_table_is_made_when_the_first_operation_is_kept() -> None:
     assert is_system_table(FATE_TABLE)
 
 
+def test_what_is_remembered_of_locks_goes_with_them() -> None:
+    """An executor that runs for months locks a new name each time a table is made for a day."""
+    fates = TableFateStore(MemoryStore())
+    locks = Locks(fates)
+    for number in range(3):
+        made = fates.submit(an_operation())
+        locks.write(f"t{number}", made.id)
+        locks.release(made.id)
+    assert fates._queues == {}
+
+
 def test_a_store_that_cannot_check_a_change_is_refused() -> None:
     """Where no write can be guarded two executors would run one operation."""
     with pytest.raises(ConfigError, match=r"hbase\+thrift2"):

@@ -80,6 +80,18 @@ def test_a_store_keeps_no_executor_that_was_closed() -> None:
     fates.close()
 
 
+def test_what_is_remembered_of_locks_goes_with_them() -> None:
+    """An executor that runs for months locks a new name each time a table is made for a day."""
+    fates = opened()
+    locks = Locks(fates)
+    for number in range(3):
+        made = fates.submit(an_operation())
+        locks.write(f"t{number}", made.id)
+        locks.release(made.id)
+    assert fates._queues._seen == {}
+    fates.close()
+
+
 def test_no_cost_grows_with_what_is_finished() -> None:
     """A look asks for what is live, and a release for the queues in which somebody is."""
 
