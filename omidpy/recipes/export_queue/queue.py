@@ -384,7 +384,11 @@ class ExportQueue:
         self.within(tx).add(key, value, headers=headers)
 
     def add_all(self, tx: Writer, pairs: Iterable[tuple[bytes, object]]) -> None:
-        """Add an entry for each (key, value), in this order; as `add`."""
+        """Add an entry for each (key, value), in this order; as `add`.
+
+        If one cannot be added, and some of them have been, the transaction, or the savepoint that
+        is open, can only be rolled back.
+        """
         self.within(tx).add_all(pairs)
 
     def record(self, tx: Writer, *, tables: Iterable[str]) -> None:

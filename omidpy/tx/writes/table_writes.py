@@ -351,9 +351,14 @@ class TableWrites:
         """Let the transaction, or the savepoint that is open, end in a rollback alone."""
         self._buffer.spoil(reason)
 
-    def begin_half(self, of: object) -> None:
-        """Let nothing of what is handed over now be committed before all of something is there."""
-        self._buffer.begin_half(of, self._half)
+    def begin_half(self, of: object, reason: str = "") -> None:
+        """Let nothing of what is handed over now be committed before all of something is there.
+
+        Args:
+            of: What that is.
+            reason: Why; empty: it is a batch.
+        """
+        self._buffer.begin_half(of, reason or self._half)
 
     def end_half(self, of: object) -> None:
         """Note that all of something was handed over."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -112,6 +112,32 @@ def test_an_undone_savepoint_takes_its_entries_with_it(scene: Scene) -> None:
         scene.queue.add(tx, b"k", "after")
     assert scene.export() == ["before", "after"]
     assert [entry.ordinal for entry in scene.sink.entries] == [0, 2]
+
+
+def test_no_part_of_what_is_added_together_is_committed(scene: Scene) -> None:
+    """Who catches the failure cannot know which are there, and would add those again."""
+
+    def fails_behind(count: int) -> Iterator[tuple[bytes, object]]:
+        yield from ((b"k", number) for number in range(count))
+        raise KeyError("no more")
+
+    tx = scene.tm.begin()
+    with pytest.raises(KeyError):
+        scene.queue.add_all(tx, fails_behind(2))
+    with pytest.raises(TransactionAborted, match="were added in part"):
+        tx.commit()
+    tx = scene.tm.begin()
+    with pytest.raises(TypeError):
+        tx.queue(QUEUE).add_all([(b"k", 1), (b"k", object())])
+    with pytest.raises(TransactionAborted, match="were added in part"):
+        tx.commit()
+    with scene.tm.begin() as tx:
+        with pytest.raises(KeyError):
+            scene.queue.add_all(tx, fails_behind(0))  # none of them was
+        with pytest.raises(KeyError), tx.savepoint():
+            scene.queue.add_all(tx, fails_behind(2))
+        scene.queue.add_all(tx, [(b"k", "whole"), (b"k", "and alone")])
+    assert scene.export() == ["whole", "and alone"]
 
 
 def test_workers_of_a_transaction_never_write_over_each_other(scene: Scene) -> None:

@@ -47,6 +47,11 @@ STALE_S: Final = 20.0
 
 NS_PER_S: Final = 1_000_000_000
 
+_HALF: Final = (
+    "entries that were to be added to an export queue together were added in part; put a savepoint "
+    "around add_all() to go on behind its failure"
+)
+
 
 _RECORDED: Final[WeakKeyDictionary[Any, dict[str, dict[str, str]]]] = WeakKeyDictionary()
 """The tables that each transaction records, by the queue's table: two objects may be one queue."""
@@ -257,11 +262,25 @@ class QueueWriter:
     def add_all(self, pairs: Iterable[tuple[bytes, object]]) -> None:
         """Add an entry for each (key, value), in this order.
 
+        If one cannot be added, and some of them have been, the transaction, or the savepoint that
+        is open, can only be rolled back: who adds them again has none twice.
+
         Raises:
+            QueueFull, TypeError, UsageError, StorageError: as `add`.
             UsageError: they come from an iterator that was gone over before, as by an earlier try.
         """
-        for key, value in gone_over_once(pairs, what="the entries of add_all"):
-            self.add(key, value)
+        half, writes, has_added = object(), self._table.writes, False
+        # Before the first: an exception of others, at whatever line, leaves no half of them.
+        writes.begin_half(half, _HALF)
+        try:
+            for key, value in gone_over_once(pairs, what="the entries of add_all"):
+                self.add(key, value)
+                has_added = True
+        except Exception:
+            if not has_added:
+                writes.end_half(half)
+            raise
+        writes.end_half(half)
 
 
 def _readable(raw: bytes, row: bytes) -> Gauge | None:
