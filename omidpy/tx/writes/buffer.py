@@ -102,10 +102,10 @@ class WriteBuffer:
         self.is_torn = False
         """Whether a change of it is under way, or was interrupted."""
         self.sending = threading.Lock()
+        """Held from `take` until `acknowledge`: a write beside that may be lost."""
         self.writing = threading.RLock()
         """Held while cells are put into the top layer, which is no work for two threads: who cannot
         have it at once calls `refuse_beside`.  A signal's handler, which writes in between, can."""
-        """Held from `take` until `acknowledge`: a write beside that may be lost."""
         self.is_closed = False
         """Whether the last of it is on its way."""
         self._dropped: list[DroppedSavepoint] = []

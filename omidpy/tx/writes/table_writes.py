@@ -252,11 +252,17 @@ class TableWrites:
         Raises:
             UsageError, NoSuchFamily, TypeError, ConfigError: as `checked_cells`; nothing was
                 written.
+            UsageError: another thread writes in it.
             StorageError: a flush failed.
         """
         cells = self.checked_cells(row, data)
-        top, was = self._begin()
-        self._put(row, cells)
+        if not self._acquire(False):
+            self._buffer.refuse_beside()
+        try:
+            top, was = self._begin()
+            self._put(row, cells)
+        finally:
+            self._release()
         self._host.wrote()
         top.flaw = was
 
