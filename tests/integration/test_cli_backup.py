@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 import omidpy
 from omidpy.cli import main
+from tests.machines.processes import ROOT
 
 
 @pytest.fixture
@@ -101,6 +106,29 @@ def test_a_disk_is_not_filled_with_half_a_copy(
         assert (code, out) == (1, "")
         assert f"would take {size:,} bytes, and there are {size - 1:,}" in err
     assert sorted(one.name for one in tmp_path.glob("more*")) == []
+
+
+ENDED: Final = """
+import os, signal
+from omidpy.cli import main
+from omidpy.storage.sqlite import backup
+
+backup._rename = lambda *_: os.kill(os.getpid(), signal.{})
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_backup_that_is_told_to_end_leaves_nothing(
+    url: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Its file stood in the way of the next one, each night until somebody removed it."""
+    target = tmp_path / "more.backup"
+    script = ENDED.format(number.name)
+    words = [sys.executable, "-c", script, "backup", str(target), "--store", url]
+    ended = subprocess.run(words, check=False, cwd=ROOT)
+    assert ended.returncode == -number
+    assert list(tmp_path.glob("more*")) == []
 
 
 def test_what_is_there_is_not_overwritten(
