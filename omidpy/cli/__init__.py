@@ -10,8 +10,8 @@
 
 Every verb takes `--store` and `--tso` (or OMIDPY_STORE and OMIDPY_TSO) and, but for `console`,
 `--json`; one that asks no oracle does not offer `--tso`.  Exit codes: 0 done, 1 failed, 2 usage or
-configuration.  An error is one line on stderr.  A verb may have more exit codes, which its module
-names.
+configuration.  An error is one line on stderr, and with `--json` a document on stdout, unless there
+is one.  A verb may have more exit codes, which its module names.
 """
 
 from __future__ import annotations
@@ -56,8 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # What a terminal has no letters for is shown as an escape.
         sys.stdout.reconfigure(errors="backslashreplace")
     begin()
+    words = list(sys.argv[1:] if arguments is None else arguments)
     with told_as_interrupts():
-        _run(list(sys.argv[1:] if arguments is None else arguments))
+        try:
+            _run(words)
+        except KeyboardInterrupt:  # before a verb was called, or behind it
+            _fail(words, "", EXIT_INTERRUPTED)
 
 
 def _run(words: list[str]) -> None:
