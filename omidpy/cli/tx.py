@@ -74,6 +74,7 @@ def inspect_transaction(
         print_json(document)
         return
     cells, malformed = document.pop("cells"), document.pop("malformed", ())
+    unseen = document.pop("unseen", ())
     print_facts(
         {name.replace("_", " "): "none" if v is None else v for name, v in document.items()}
     )
@@ -97,6 +98,8 @@ def inspect_transaction(
         if found.cell_count > len(shown):
             more = "" if show_all else "; --all lists them"
             say(f"and {found.cell_count - len(shown):,} more cells{more}")
+    for table in unseen:
+        say(f"not looked at: {table}, which this user may not see, and where cells of it may be")
     for complaint in malformed if show_all else malformed[:CELLS_SHOWN]:
         say(f"malformed: {complaint}")
     if len(malformed) > CELLS_SHOWN and not show_all:

@@ -18,6 +18,7 @@ from omidpy.base.commit_facts import INVALID, CommitEntry
 from omidpy.errors import CorruptCell, NoSuchTable, UsageError
 from omidpy.facts.commit_table import CommitTable, read_low_watermark
 from omidpy.facts.control import ControlTable, transactional_tables
+from omidpy.facts.tables.listing import hidden_among
 from omidpy.facts.watermarks import Watermarks
 from omidpy.model import MAX_VERSION, TIMESTAMP_STEP, Cell, Timestamp, base
 from omidpy.storage.base import Row, Store
@@ -80,6 +81,8 @@ class Inspection:
     """At most `MAX_CELLS` of them."""
     malformed: tuple[str, ...] = ()
     """What of it cannot be read: an entry, or at most `MAX_CELLS` shadow cells."""
+    unseen: tuple[str, ...] = ()
+    """Tables that this user may not look at, and where cells of it may be."""
 
 
 def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = None) -> Inspection:
@@ -112,6 +115,7 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
     found: list[FoundCell] = []
     counts = {"cells": 0, "unhealed": 0, "orphans": 0}
     commit_ts: Timestamp | None = None
+    unseen = hidden_among(store, store.tables()) if tables is None else {}
     for table in sorted(tables) if tables is not None else transactional_tables(store):
         for page in store.scan(table, min_version=start, max_version=start + TIMESTAMP_STEP):
             for row in page:
@@ -141,6 +145,7 @@ def inspect(store: Store, start_ts: int, *, tables: Collection[str] | None = Non
         counts["orphans"],
         tuple(found),
         tuple(malformed),
+        tuple(sorted(unseen)),
     )
 
 

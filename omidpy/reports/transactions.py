@@ -120,6 +120,7 @@ def as_document(found: Inspection, *, now_ms: int) -> dict[str, Any]:
         "unhealed_count": found.unhealed_count,
         "orphan_shadow_count": found.orphan_shadow_count,
         **({"malformed": list(found.malformed)} if found.malformed else {}),
+        **({"unseen": list(found.unseen)} if found.unseen else {}),
         "cells": [
             {
                 "table": one.table,

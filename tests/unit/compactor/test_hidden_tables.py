@@ -16,11 +16,13 @@ from compactor.check.fsck import Check, CheckOptions
 from compactor.tables.ownership import Standing, survey
 from omidpy.errors import NoSuchTable, StorageError, StorageUnavailable
 from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables
+from omidpy.facts.inspection import inspect
 from omidpy.facts.tables.listing import all_tables
 from omidpy.model import Cell, TableSchema
 from omidpy.reports.health import checks
 from omidpy.reports.health.findings import Health
 from omidpy.reports.opened import missing_tables
+from omidpy.reports.transactions import as_document
 from omidpy.storage.hbase import states
 from omidpy.storage.memory import MemoryStore
 from tests.machines.cells import ALL_AT_ONCE, World
@@ -106,6 +108,29 @@ def test_a_check_names_what_it_was_not_shown(
     for finding in report.findings:
         assert finding.table == "hidden"
         assert "grant him create or admin on hidden" in finding.detail
+
+
+def test_a_look_at_a_transaction_names_the_tables_that_it_was_not_shown(store: Hiding) -> None:
+    """Nothing was left of it, as it said, while its cells were there."""
+    world = World(store)
+    world.table()
+    world.put(b"a", 100)
+    assert inspect(store, 100).unseen == ()
+    store.hidden.add("t")
+    found = inspect(store, 100)
+    assert (found.cell_count, found.unseen) == (0, ("t",))
+    assert as_document(found, now_ms=0)["unseen"] == ["t"]
+    assert "unseen" not in as_document(inspect(store, 100, tables=[]), now_ms=0)
+
+
+@pytest.mark.parametrize("table", [COMMIT_TABLE, "t"])
+def test_a_run_does_not_call_a_table_absent_that_it_may_not_see(store: Hiding, table: str) -> None:
+    """Its user was told to run `omidpy init`, or that there is no such table."""
+    world = World(store)
+    world.table()
+    store.hidden.add(table)
+    with pytest.raises(StorageError, match=f"no right to look at {table}"):
+        world.compact(replace(ALL_AT_ONCE, tables=frozenset({"t"})))
 
 
 class Closing(Hiding):
