@@ -183,7 +183,7 @@ def test_an_exporter_of_the_users_is_named_by_its_module(cli: Cli, url: str) -> 
     code, out, _ = cli("once", "q", "--exporter", "exporters_of_a_test:Keeps")
     assert (code, out) == (0, "1 2\ndelivered 2 entries of q\n")
     code, out, _ = cli("once", "q", "--exporter", "exporters_of_a_test:Keeps", "--json")
-    assert json.loads(out) == {"queue": "q", "exported": 0}
+    assert json.loads(out) == {"queue": "q", "exported": 0, "dead_letters": 0}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,9 @@ def test_dead_letters_are_shown_tried_again_and_given_up(cli: Cli, url: str) -> 
     """A queue whose key is parked goes on when its poison is given up."""
     cli("create", "q", "--buckets", "1")
     add(url, (b"a", 1), (b"a", 2))
-    cli("once", "q", "--exporter", "exporters_of_a_test:bad", "--max-attempts", "1")
+    code, out, _ = cli("once", "q", "--exporter", "exporters_of_a_test:bad", "--max-attempts", "1")
+    told = "delivered 0 entries of q; 2 are set aside: `omidpy export dlq list q`\n"
+    assert (code, out) == (0, told)
     _, out, _ = cli("dlq", "list", "q", "--json")
     states = [(one["key"], one["value"], one["state"]) for one in json.loads(out)]
     assert states == [("a", 1, "poison"), ("a", 2, "waits")]

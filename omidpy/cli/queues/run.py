@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Collection
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Annotated, Any, TypeAlias
@@ -30,7 +30,7 @@ from omidpy.cli.common import (
 )
 from omidpy.cli.operations.run import imported, told_to_stop
 from omidpy.cli.queues.common import QueueId, managed
-from omidpy.errors import UsageError
+from omidpy.errors import OmidError, UsageError
 from omidpy.recipes.export_queue import Exporter, ExportQueue, Runner
 from omidpy.recipes.export_queue.delivery.patience import MAX_ATTEMPTS
 from omidpy.recipes.export_queue.delivery.terms import BUFFER_BYTES
@@ -179,18 +179,22 @@ def once(
     """Deliver what is in the queue now."""
     chosen = _chosen(to, exporter, append=append, at_least_once=at_least_once, taken=taken or ())
     with managed(store, tso) as tm:
-        runner = ExportQueue.open(tm, queue).runner(
+        opened = ExportQueue.open(tm, queue)
+        runner = opened.runner(
             chosen,
             buffer_bytes=buffer,
             poison=poison,
             max_attempts=max_attempts,
             lease_s=seconds_in(lease, name="--lease"),
         )
-        count = runner.run_once()
+        count, dead = runner.run_once(), None
+        with suppress(OmidError):  # what was delivered is said in any case
+            dead = opened.counted().dead_letters
     if as_json:
-        print_json({"queue": queue, "exported": count})
+        print_json({"queue": queue, "exported": count, "dead_letters": dead})
     else:
-        say(f"delivered {count} entries of {queue}")
+        left = f"; {dead} are set aside: `omidpy export dlq list {queue}`" if dead else ""
+        say(f"delivered {count} entries of {queue}{left}")
 
 
 def _stop_after(stopped: Any, runner: Runner) -> None:
