@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, SupportsIndex
 
 from omidpy.base.words.arguments import parse_column
 from omidpy.codec import INT64
 from omidpy.errors import UsageError
-
-if TYPE_CHECKING:
-    from omidpy.tx.writes.table_writes import TableWrites
 
 
 def check_amount(amount: object) -> int:
@@ -32,11 +30,27 @@ def check_amount(amount: object) -> int:
     return operator.index(amount)
 
 
+class Writes(Protocol):
+    """What the table writes."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Let no other thread write meanwhile."""
+        ...
+
+    def put_once(self, row: bytes, data: Mapping[bytes, bytes]) -> None:
+        """Put columns of a row, where to do so again would do something else."""
+        ...
+
+
 class Cells(Protocol):
     """The table that the counters are in."""
 
     name: str
-    writes: TableWrites
+
+    @property
+    def writes(self) -> Writes:
+        """What it writes into its transaction."""
+        ...
 
     @property
     def is_conflict_free(self) -> bool:
@@ -74,7 +88,7 @@ class Counters:
 
         Raises:
             UsageError: the sum does not fit in 64 bits; or the table was opened `conflict_free`,
-                where two transactions would count once.
+                where two transactions would count once; or another thread writes in this one.
             StorageError: it could not be read, and nothing was added; or past 2 MiB a flush failed,
                 and the transaction, or the savepoint that is open, can only be rolled back, so that
                 who calls again does not add twice.
@@ -86,8 +100,10 @@ class Counters:
                 f"a counter of table {self.name!r} cannot be changed without conflict detection: "
                 "two transactions would count once; use tx.table(name) for it"
             )
-        value = Counters.counter_get(self, row, column) + check_amount(amount)
-        self.writes.put_once(row, {column: INT64.encode(value)})
+        amount = check_amount(amount)
+        with self.writes.alone():  # another thread would read what this one is about to replace
+            value = Counters.counter_get(self, row, column) + amount
+            self.writes.put_once(row, {column: INT64.encode(value)})
         return value
 
     def counter_inc(self: Cells, row: bytes, column: bytes, value: int = 1) -> int:

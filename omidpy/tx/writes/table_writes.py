@@ -8,7 +8,8 @@ in the transaction or none is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from omidpy.base.cells import (
@@ -352,6 +353,20 @@ class TableWrites:
         finally:
             self._release()
         self._host.wrote()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other thread write in the transaction, from what is read on to what is written.
+
+        Raises:
+            UsageError: one does.
+        """
+        if not self._acquire(False):
+            self._buffer.refuse_beside()
+        try:
+            yield
+        finally:
+            self._release()
 
     def spoil(self, reason: str) -> None:
         """Let the transaction, or the savepoint that is open, end in a rollback alone."""

@@ -13,6 +13,7 @@ from omidpy.errors import TransactionAborted, TransactionClosed, UsageError
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.tx.parts import worker as worker_module
+from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
 from omidpy.tx.writes.layers import Layer
 from tests.machines.clients import TABLE, Client
@@ -181,6 +182,28 @@ def test_a_write_beside_another_is_refused_and_nothing_is_committed(
     with pytest.raises(TransactionAborted, match="two threads wrote in it at the same time"):
         tx.commit()
     assert client.raw() == []
+
+
+def test_a_counter_that_two_threads_raise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both read one value, and the transaction counted once for two."""
+    client = Client()
+    tx = client.tm.begin()
+    table = tx.table(TABLE)
+    row, found = TransactionalTable.row, list[BaseException | None]()
+
+    def read_beside(self: TransactionalTable, *args: Any, **options: Any) -> Any:
+        seen = row(self, *args, **options)
+        if not found:
+            found.append(None)
+            with ThreadPoolExecutor(1) as pool:
+                found[0] = pool.submit(table.counter_inc, b"a", b"cf:q").exception()
+        return seen
+
+    monkeypatch.setattr(TransactionalTable, "row", read_beside)
+    assert table.counter_inc(b"a", b"cf:q") == 1
+    assert isinstance(found[0], UsageError)
+    with pytest.raises(TransactionAborted, match="two threads wrote in it at the same time"):
+        tx.commit()
 
 
 def test_a_write_of_a_signal_in_the_middle_of_another_is_taken(
