@@ -63,8 +63,18 @@ class Threads:
             self._start()
         return await _run_in(self._pool.submit, function, *args, **kwargs)
 
+    async def end(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run what ends something that was begun: also where no thread can start, or none may.
+
+        Then it runs here, while the loop waits: what was begun ends all the same, and says itself
+        what it still can of a store that was closed.
+        """
+        if self._is_closed:
+            return copy_context().run(function, *args, **kwargs)
+        return await surely(self.run, function, *args, **kwargs)
+
     def close(self) -> None:
-        """Take no more calls."""
+        """Take no more calls, but those that end something."""
         self._is_closed = True
         self._pool.shutdown(wait=False)
 
@@ -167,7 +177,7 @@ class Lane:
                 if is_entered:
                     reached("aio.left_as_it_was_entered", "I9")
                     leave = functools.partial(block.__exit__, asyncio.CancelledError, None, None)
-                    await outlast(asyncio.ensure_future(surely(self._threads.run, leave)))
+                    await outlast(asyncio.ensure_future(self._threads.end(leave)))
                 raise
 
     async def finish(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -175,7 +185,7 @@ class Lane:
 
         async def in_turn() -> R:
             async with self._turn:
-                return await surely(self._threads.run, function, *args, **kwargs)
+                return await self._threads.end(function, *args, **kwargs)
 
         return await outlast(asyncio.ensure_future(in_turn()))
 

@@ -1175,6 +1175,29 @@ def test_a_store_that_does_not_answer_holds_up_nobody_elses_tables(kind: str) ->
 # -- what is opened, and closed --------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_a_block_whose_manager_was_closed_in_it_ends_as_a_blocking_one(*, is_raised: bool) -> None:
+    """It hid the block's own exception, and said nothing of the commit."""
+
+    async def main() -> aio.Transaction:
+        tm = await aio.connect("memory:")
+        await tm.create_table("t", ["cf"])
+        tx = await tm.begin()
+
+        async def block() -> None:
+            async with tx:
+                await tx.table("t").put(b"r", {b"cf:q": b"v"})
+                await tm.close()
+                if is_raised:
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError if is_raised else TransactionAborted):
+            await block()
+        return tx
+
+    assert asyncio.run(main()).status == "rolled_back"
+
+
 async def cancelled_at(gate: Gate, awaited: Coroutine[Any, Any, Any]) -> None:
     """Cancel a coroutine whose thread stands at a gate, and let that go on."""
     task = asyncio.create_task(awaited)
