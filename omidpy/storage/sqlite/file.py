@@ -137,8 +137,6 @@ class Database:
         self._is_closed = False
         self._name = Named(self.path)
         self._gaps = Gaps(self.path)
-        self._anew_bytes = LOG_LIMIT_BYTES
-        """Beyond which length the log is to start over."""
         make_private(Path(self.path))
         check_only_name(self.path)
         self._writers = {
@@ -303,6 +301,7 @@ class Database:
         return done
 
     def _run(self, handle: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
+        before = self._limits_passed()
         try:
             done = handle.run(work)
         except BaseException as error:
@@ -310,13 +309,17 @@ class Database:
                 self._close_gaps()
             self._give_up(handle, error)
             raise
-        if (length_bytes := self._gaps.length_bytes()) > self._anew_bytes:
-            # First, so that one that fails is not tried again by each writer.
-            self._anew_bytes = length_bytes + LOG_LIMIT_BYTES
+        if self._limits_passed() > before:
+            # Of all writers of all processes this one alone: while that cannot be done, each would
+            # wait for it, and the others for each.
             self._move_log(handle, self._begin_log_anew)
         elif handle is self._writers[False] and self._gaps.is_long(CHECKPOINT_PAGES):
             self._move_log(handle, _checkpoint)
         return done
+
+    def _limits_passed(self) -> int:
+        """Return how often the log has become longer by its limit since it started over."""
+        return max(0, self._gaps.length_bytes() - 1) // LOG_LIMIT_BYTES
 
     def _begin_log_anew(self, connection: sqlite3.Connection) -> None:
         """Move all of the log, and wait for those who read in it, so that it starts over.
@@ -324,8 +327,7 @@ class Database:
         Where readers follow each other without a gap, each move ends at what the slowest one reads,
         and the log never starts over by itself.
         """
-        if _checkpoint_all(connection, wait_s=min(READS_END_S, self._lock_timeout_s)):
-            self._anew_bytes = LOG_LIMIT_BYTES
+        _checkpoint_all(connection, wait_s=min(READS_END_S, self._lock_timeout_s))
 
     def _move_log(self, handle: Handle, move: Callable[[sqlite3.Connection], None]) -> None:
         """Move the log into the file, where SQLite would not tell of a sync that fails there.
@@ -551,13 +553,12 @@ def _checkpoint(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
-def _checkpoint_all(connection: sqlite3.Connection, *, wait_s: float) -> bool:
-    """Move all of the log, and wait until nobody reads in it; say whether both came to an end."""
+def _checkpoint_all(connection: sqlite3.Connection, *, wait_s: float) -> None:
+    """Move all of the log, and wait until nobody reads in it, but no longer than that."""
     (timeout_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute(f"PRAGMA busy_timeout = {round(1000 * wait_s)}").fetchall()
-    ((is_busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+    connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
     connection.execute(f"PRAGMA busy_timeout = {timeout_ms}").fetchall()
-    return not is_busy
 
 
 def force_sync(connection: sqlite3.Connection) -> None:

@@ -208,27 +208,40 @@ def test_a_log_in_which_somebody_always_reads_starts_over(
 
 
 def test_a_reader_that_stands_still_holds_few_writers_up(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it reads in the log that cannot start over; each try is behind as much again."""
+    """While it reads in the log that cannot start over: one waits each time it grows by as much.
+
+    However many processes write, each of them little.
+    """
+    monkeypatch.setattr(file, "CHECKPOINT_PAGES", 16)
     monkeypatch.setattr(file, "LOG_LIMIT_BYTES", 256 << 10)
-    monkeypatch.setattr(store._file, "_anew_bytes", 256 << 10)
-    tries: list[float] = []
+    waits_s: list[float] = []
+    checkpoint = file._checkpoint_all
 
-    def wait(_: sqlite3.Connection, *, wait_s: float) -> bool:
-        tries.append(wait_s)
-        return False
+    def note(connection: sqlite3.Connection, *, wait_s: float) -> None:
+        waits_s.append(wait_s)
+        checkpoint(connection, wait_s=0.001)
 
-    monkeypatch.setattr(file, "_checkpoint_all", wait)
+    monkeypatch.setattr(file, "_checkpoint_all", note)
+    first = SqliteStore(path)
+    first.create_table(TableSchema("t", [FamilySchema(b"cf")]))
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM omidpy_tables").fetchone()
     for number in range(32):
+        store = SqliteStore(path)
         store.write({"t": [put(b"%d" % number, 1, bytes(40_000))]})
+        store.close()
     log_bytes = path.with_name("store.db-wal").stat().st_size
     assert log_bytes > 1 << 20
-    assert 2 <= len(tries) <= log_bytes / (256 << 10)
+    assert len(waits_s) == log_bytes // (256 << 10)
+    assert set(waits_s) == {file.READS_END_S}
     reader.close()
+    first.write({"t": [put(b"s", 1)]})
+    first.write({"t": [put(b"s", 2)]})
+    assert path.with_name("store.db-wal").stat().st_size <= 256 << 10
+    first.close()
 
 
 def test_a_log_that_began_anew_is_short(
