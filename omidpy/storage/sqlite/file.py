@@ -50,10 +50,15 @@ READS_END_S: Final = 1.0
 """How long that one waits for those who read in the log; behind as much again the next one does."""
 CACHE_KIB: Final = 8192
 """Page cache of a connection."""
+MOST_IDLE: Final = 16
+"""Connections of reads that are kept for later ones."""
 MAX_IDLE_S: Final = 60.0
 """How long a connection of reads stays that nobody needs."""
 READS_LOOK_S: Final = 0.1
 """How often reads look for what is open by its name: a look costs a tenth of a read."""
+
+_LACKS: Final = (errno.EMFILE, errno.ENFILE)
+"""What the system says where there is no descriptor for another file."""
 
 _CREATE: Final = (
     "CREATE TABLE omidpy_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID",
@@ -245,21 +250,32 @@ class Database:
         return found
 
     def _close_an_idle_one(self, now_s: float) -> None:
-        """Close the connection that was idle for longest, if that is long.
+        """Close the connection that was idle for longest, if that is long or they are many.
 
         Where many threads read at once there are as many, each with a cache; later ones take what
         was used last.  SQLite keeps the descriptor of the file itself for the next one to come.
         """
         try:
-            if now_s - self._idle[0].log.looked_s <= MAX_IDLE_S:
+            is_enough = len(self._idle) > MOST_IDLE
+            if not is_enough and now_s - self._idle[0].log.looked_s <= MAX_IDLE_S:
                 return
             idle = self._idle.popleft()
         except IndexError:  # others have them all
             return
-        if now_s - idle.log.looked_s > MAX_IDLE_S:
+        if is_enough or now_s - idle.log.looked_s > MAX_IDLE_S:
             within(idle.in_use, idle.close)
         else:  # it came in the place of the one that was looked at
             self._idle.append(idle)
+
+    def _close_idle(self) -> bool:
+        """Close every connection that nobody reads by; say whether there was one."""
+        count = 0
+        with suppress(IndexError):
+            while True:
+                idle = self._idle.popleft()
+                within(idle.in_use, idle.close)
+                count += 1
+        return count > 0
 
     def _read_on(self, reader: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read, unless what others write goes elsewhere than what is open (I8)."""
@@ -287,6 +303,13 @@ class Database:
     def _write(self, work: Callable[[sqlite3.Connection], T], *, durable: bool) -> T:
         writer = self._writers[durable]
         work = partial(self._by_its_name, writer.log, work)
+        try:
+            return self.write_lock.run(partial(self._run, writer, work))
+        except StorageUnavailable as error:
+            # For the lock, or the folder, so that nothing was done.  It may be that reads have all
+            # of them, which stay until others read: and whoever wants to asks an oracle first.
+            if getattr(error.__cause__, "errno", 0) not in _LACKS or not self._close_idle():
+                raise
         return self.write_lock.run(partial(self._run, writer, work))
 
     def _by_its_name(

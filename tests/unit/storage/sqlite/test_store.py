@@ -415,6 +415,16 @@ def test_only_durable_writes_sync(store: SqliteStore) -> None:
     assert levels == {False: 1, True: 2}
 
 
+def read_at_once(store: SqliteStore, count: int) -> None:
+    """Let so many threads read, each of which ends when all have begun."""
+    all_read = threading.Barrier(count)
+
+    def read() -> None:
+        store._file.read(lambda _: all_read.wait(10))
+
+    in_threads([read] * count)
+
+
 def test_connections_that_a_burst_of_threads_has_left_are_closed(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,18 +435,7 @@ def test_connections_that_a_burst_of_threads_has_left_are_closed(
     def open_files() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 
-    def burst() -> None:
-        all_read = threading.Barrier(8)
-        threads = [
-            threading.Thread(target=store._file.read, args=(lambda _: all_read.wait(10),))
-            for _ in range(8)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    burst()
+    read_at_once(store, 8)
     assert len(store._file._idle) == 8
     most = open_files()
     assert keys_of(store.scan("t")) == [b"r"]
@@ -447,9 +446,55 @@ def test_connections_that_a_burst_of_threads_has_left_are_closed(
         assert keys_of(store.scan("t")) == [b"r"]
     assert len(store._file._idle) == 1
     assert open_files() <= most - 7
-    burst()
+    read_at_once(store, 8)
     assert open_files() <= most
     assert keys_of(store.scan("t")) == [b"r"]
+
+
+def test_few_connections_are_kept_of_a_burst(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: what else the process opens needs descriptors, too."""
+    monkeypatch.setattr(file, "MOST_IDLE", 3)
+    store.write({"t": [put(b"r", 1)]})
+    read_at_once(store, 8)
+    assert len(store._file._idle) == 3
+    assert keys_of(store.scan("t")) == [b"r"]
+
+
+def test_a_write_takes_a_descriptor_from_connections_that_rest(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads had them all, and gave none back: no begin found one, and so no read came any more."""
+    store.write({"t": [put(b"r", 1)]})
+    read_at_once(store, 2)
+    assert len(store._file._idle) == 2
+    really = os.open
+
+    def open_if_there_is_one(name: str, flags: int, *mode: int) -> int:
+        if str(name).endswith("-lock") and store._file._idle:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return really(name, flags, *mode)
+
+    monkeypatch.setattr(os, "open", open_if_there_is_one)
+    store.write({"t": [put(b"s", 1)]}, durable=True)
+    assert keys_of(store.scan("t")) == [b"r", b"s"]
+
+
+def test_a_write_for_which_there_is_no_descriptor_at_all_is_refused(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried once more, and not for ever."""
+
+    def refuse(name: str, flags: int, *mode: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    assert keys_of(store.scan("t")) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match="Too many open files"):
+                store.write({"t": [put(b"s", 1)]})
 
 
 def test_the_name_of_the_log_is_made_durable(
