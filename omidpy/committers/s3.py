@@ -11,7 +11,8 @@ driver what it has.  The driver writes a plan and carries it out.
               1 listing of uploads for each 1,000 of them where attempts may have been lost
 
 Tasks neither list nor look nor read.  But one that has run for a minute reads the head where it
-begins an upload, and does so once a minute; where Spark runs tasks twice at once, once a second.
+begins an upload, and does so once a minute; where Spark gives executors up sooner, or runs tasks
+twice at once, more often.
 
 Names of files hold the job's id, so that no two jobs meet, and so that uploads of lost attempts can
 be told from those of other jobs.
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from omidpy.committers.heads import deciding, delta, looking
 from omidpy.committers.heads.head import head_key
 from omidpy.committers.heads.plan import Plan
-from omidpy.committers.heads.standing import AWAITED_BESIDE_S, AWAITED_S, Awaited, Standing
+from omidpy.committers.heads.standing import AWAITED_S, Awaited, Standing
 from omidpy.committers.objects.answers import Gone, NoBucket
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
@@ -143,8 +144,8 @@ class S3Committer(Committer):
         self._has_begun = False
         self.may_have_run_before = job_id is not None
         """Whether a driver of this id may have died that had uploads: it told none of them."""
-        self.runs_twice = False
-        """Whether tasks may be run twice at once."""
+        self.awaited_s = AWAITED_S
+        """For how long an attempt at a task begins uploads without a look at its job."""
         self._started_s = time.monotonic()
 
     # -- tasks -------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class S3Committer(Committer):
 
     def _sender(self) -> Sender:
         """Return what an attempt sends by, which gives up what it begins behind its job's end."""
-        every_s = AWAITED_BESIDE_S if self.runs_twice else AWAITED_S
+        every_s = self.awaited_s
         awaited = Awaited(self.store, self.folder, self.job_id, self._run, every_s=every_s)
         return Sender(self.store, awaited.is_late)
 

@@ -36,8 +36,8 @@ from omidpy.errors import CommitterError
 STILL_S: Final = 5.0
 """Between two files of one job: a process that works has no such pauses, or looks once more."""
 AWAITED_S: Final = 60.0
-"""For so long an attempt at a task begins uploads without a look: Spark waits for longer until it
-takes an executor for lost."""
+"""For so long an attempt at a task begins uploads without a look: unless it is told otherwise,
+Spark waits for twice as long until it takes an executor for lost."""
 AWAITED_BESIDE_S: Final = 1.0
 """The same where Spark runs tasks twice at once."""
 

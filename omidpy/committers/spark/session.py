@@ -13,10 +13,12 @@ Lacks what the options say, which win over the session.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from omidpy.committers.heads.standing import AWAITED_BESIDE_S, AWAITED_S
 from omidpy.errors import UsageError
 
 OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
@@ -24,6 +26,8 @@ CODEC: Final = "spark.sql.parquet.compression.codec"
 MOST_RECORDS: Final = "spark.sql.files.maxRecordsPerFile"
 TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 SPECULATION: Final = "spark.speculation"
+LOST: Final = "spark.network.timeout"
+"""For how long an executor is silent that Spark takes for lost."""
 LEGACY_FORMAT: Final = "spark.sql.parquet.writeLegacyFormat"
 FIELD_IDS: Final = "spark.sql.parquet.fieldId.write.enabled"
 REBASE: Final = "spark.sql.parquet.datetimeRebaseModeInWrite"
@@ -42,6 +46,17 @@ OF_HADOOP: Final = (MARKS_SUCCESS, GROUP_BYTES, *KEYS)
 COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "lz4", "brotli", "none")
 _CODECS: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 """Spark's names for what is called otherwise here."""
+_TIME: Final = re.compile(r"([0-9]{1,9})\s*(us|ms|s|m|min|h|d|)")
+_UNITS_S: Final = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 _TIMESTAMP_TYPES: Final = ("INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS")
 
 
@@ -59,6 +74,8 @@ class SessionSettings:
     """How Parquet stores them; empty where the session says nothing."""
     speculates: bool = False
     """Attempts may run that no driver hears of again."""
+    awaited_s: float = AWAITED_S
+    """For how long an attempt is certainly waited for, behind its beginning or its last look."""
     marks_success: bool = True
     """`_SUCCESS` is written."""
     group_bytes: int = 0
@@ -93,6 +110,7 @@ def read(setting: Callable[[str], str | None]) -> SessionSettings:
                 f"{name} asks for encrypted files, and these would not be; unset it, and let the "
                 "store encrypt what it keeps"
             )
+    speculates = (setting(SPECULATION) or "").lower() == "true"
     group_bytes = (of_hadoop(setting, GROUP_BYTES) or "").strip()
     if group_bytes and (not group_bytes.isdecimal() or int(group_bytes) < 1):
         raise UsageError(f"{GROUP_BYTES}={group_bytes!r} must be a whole number of bytes from 1 up")
@@ -101,7 +119,8 @@ def read(setting: Callable[[str], str | None]) -> SessionSettings:
         compression=None if codec is None else compression_of(CODEC, codec),
         most_records=max(int(most), 0) if most.lstrip("-").isdecimal() else 0,
         timestamps=timestamps,
-        speculates=(setting(SPECULATION) or "").lower() == "true",
+        speculates=speculates,
+        awaited_s=AWAITED_BESIDE_S if speculates else _awaited_s(setting(LOST) or ""),
         # As Hadoop reads it: what is neither true nor false changes nothing.
         marks_success=(of_hadoop(setting, MARKS_SUCCESS) or "").strip().lower() != "false",
         group_bytes=int(group_bytes or 0),
@@ -110,6 +129,14 @@ def read(setting: Callable[[str], str | None]) -> SessionSettings:
         rebases=(setting(REBASE) or "").upper() == "LEGACY",
         rebases_int96=(setting(REBASE_INT96) or "").upper() == "LEGACY",
     )
+
+
+def _awaited_s(lost: str) -> float:
+    """Return how long Spark waits for an attempt, by a time as it is written there, by half."""
+    found = _TIME.fullmatch(lost.strip().lower())
+    if found is None:
+        return AWAITED_S
+    return min(AWAITED_S, int(found[1]) * _UNITS_S[found[2]] / 2)
 
 
 def of_hadoop(setting: Callable[[str], str | None], name: str) -> str | None:

@@ -275,7 +275,7 @@ def _write(
     assert context is not None, "Spark calls this in a task"
     said = _said(settings, made, context)
     if isinstance(made, S3Committer):
-        made.runs_twice = said.speculates
+        made.awaited_s = said.awaited_s
     # Not its `attemptNumber`, which begins anew where a stage is run again while attempts of before
     # go on: two would have one folder, and the abort of one remove what the other has committed.
     attempt = made.setup_task(TaskId(context.partitionId(), context.taskAttemptId()))

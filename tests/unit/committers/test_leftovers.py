@@ -199,9 +199,10 @@ def test_an_upload_that_an_attempt_begins_behind_the_end_of_its_job_goes(
     now_s = 0.0
     monkeypatch.setattr(standing, "elapsed_s", lambda: now_s)
     made = settings(committer=name).committer()
-    made.runs_twice = runs_twice
-    attempt, late = (made.setup_task(TaskId(0, number)) for number in range(2))
     every_s = standing.AWAITED_BESIDE_S if runs_twice else standing.AWAITED_S
+    assert made.awaited_s == standing.AWAITED_S
+    made.awaited_s = every_s
+    attempt, late = (made.setup_task(TaskId(0, number)) for number in range(2))
     now_s += every_s
     with attempt.open("f0") as file:
         file.write(b"x")

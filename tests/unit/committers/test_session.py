@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from omidpy.committers.heads.standing import AWAITED_BESIDE_S
 from omidpy.committers.spark import session
 from omidpy.committers.spark.session import SessionSettings
 from omidpy.errors import UsageError
@@ -24,7 +25,12 @@ def test_a_session_is_read() -> None:
         session.SPECULATION: "true",
     }
     assert session.read(said.get) == SessionSettings(
-        is_dynamic=True, compression="lz4", most_records=7, timestamps="INT96", speculates=True
+        is_dynamic=True,
+        compression="lz4",
+        most_records=7,
+        timestamps="INT96",
+        speculates=True,
+        awaited_s=AWAITED_BESIDE_S,
     )
     assert session.read({session.MOST_RECORDS: "-1"}.get).most_records == 0
 
@@ -76,3 +82,16 @@ def test_what_a_session_asks_and_nobody_does_is_refused_by_name(said: dict[str, 
     (name,) = said
     with pytest.raises(UsageError, match=name):
         session.read(said.get)
+
+
+@pytest.mark.parametrize(
+    ("lost", "awaited_s"),
+    [(None, 60.0), ("120s", 60.0), ("8s", 4.0), ("8000ms", 4.0), ("10", 5.0), ("1min", 30.0)],
+)
+def test_an_attempt_is_waited_for_half_as_long_as_its_executor(
+    lost: str | None, awaited_s: float
+) -> None:
+    """One that stood still for longer may be late; of a time in other words nothing is known."""
+    said = {session.LOST: lost}
+    assert session.read(said.get).awaited_s == awaited_s
+    assert session.read({session.LOST: "for ever"}.get).awaited_s == 60.0

@@ -6,6 +6,7 @@ The writer here stands for Spark's, whose Java notes the same; a real one is ask
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from datetime import time
 from pathlib import Path
@@ -29,10 +30,11 @@ from pyspark.sql.types import (
 )
 
 from omidpy.base.telemetry.stages import DESCRIPTION
+from omidpy.committers.heads import standing
 from omidpy.committers.protocol import Attempt
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.spark import source as sources
-from omidpy.committers.spark.session import GROUP_BYTES
+from omidpy.committers.spark.session import GROUP_BYTES, LOST
 from omidpy.committers.spark.settling import TASKS_END_S
 from omidpy.committers.spark.source import NAME, _BatchWriter, _Message, _settings
 from omidpy.committers.spark.writing import teach
@@ -389,6 +391,34 @@ def test_uploads_of_a_stage_that_is_run_again_are_swept(
     writer.commit([writer.write(iter([some])) for _ in (0, 1)])
     assert list(made.store.uploads(OUT)) == []
     assert made.store.requests["ListMultipartUploads"] == listings + 1
+
+
+def test_a_task_that_was_suspended_for_as_long_as_spark_waits_leaves_no_upload(
+    moto_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where executors are given up soon a job ends before its tasks have run for a minute."""
+    del moto_bucket
+    now_s = 0.0
+    monkeypatch.setattr(standing, "elapsed_s", lambda: now_s)
+    told = in_a_task(monkeypatch)
+    told.getLocalProperty = {LOST: "8s"}.get
+    settings = _settings({"path": OUT.url, "inline_bytes": "0"}, SCHEMA, overwrite=False)
+    made = settings.committer()
+    assert isinstance(made, S3Committer)
+    made.setup_job()
+    sent = pickle.dumps(_BatchWriter(settings, made))
+    some = pa.record_batch({"id": [1, 2], "year": [3, 4]})
+
+    def suspended() -> Iterator[pa.RecordBatch]:
+        nonlocal now_s
+        yield some
+        writer = pickle.loads(sent)
+        writer.commit([writer.write(iter([some]))])
+        now_s += 8.0
+
+    with pytest.raises(CommitterError, match="comes too late"):
+        pickle.loads(sent).write(suspended())
+    assert list(made.store.uploads(OUT)) == []
 
 
 def test_what_a_task_makes_behind_the_abort_of_a_job_of_files_goes(
