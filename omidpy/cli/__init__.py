@@ -99,7 +99,7 @@ def _fail(words: Sequence[str], text: str, code: int) -> NoReturn:
     if text:
         # Of a server, or a library, it may have more lines.
         say(f"error: {' '.join(filter(None, map(str.strip, text.splitlines())))}", err=True)
-    if "--json" in words or words[:2] == ["fate", "dump"]:
+    if "--json" in words or (words[:1] == ["fate"] and not {"-j", "dump"}.isdisjoint(words)):
         print_failure(text or _TOLD_ON_STDERR.get(code, ""), code)
     raise SystemExit(code) from None
 

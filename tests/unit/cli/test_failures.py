@@ -99,6 +99,7 @@ def test_a_word_on_stderr_that_nobody_takes_ends_nothing(
         (("table", "drop", "OMID_COMMIT_TABLE"), 2, "OMID_COMMIT_TABLE"),
         (("table", "drop"), 2, "stderr says how"),
         (("fate", "wait", "0123456789abcdef"), 1, "there is no operation"),
+        (("fate", "--fail"), 2, "At least one txId required"),
         (("compact", "--tso", "127.0.0.1:1", "--log-format", "json"), 1, "no oracle answers"),
         (("doctor", "--store", "nowhere"), 2, "'nowhere' is none of"),
     ],
@@ -112,6 +113,8 @@ def test_a_program_that_reads_json_is_told_of_a_failure_in_json(
     assert (found, document["code"]) == (code, code)
     assert told in document["error"]
     assert err
+    if words[0] == "fate":
+        assert json.loads(run(*words, "-j")[1]) == document
     assert run(*words)[1] == ""
 
 
