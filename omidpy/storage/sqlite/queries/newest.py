@@ -260,31 +260,37 @@ def columns_found(
 ) -> list[Fields]:
     """Read at most `MAX_NAMES` columns of a row, in the order of `names`, which are disjoint."""
     low, high, count = bounds
+    values: list[object] = [value for name in names for value in name]
+    values.append(row)
+    if count is None:
+        values += (low, high)
+    elif count == 1:
+        values += (row, low, high, 0)
+    else:
+        values += (high, row, low, high, count - 1, low)
     text = _columns_text(cells, len(names), None if count is None else count == 1)
-    offset = 0 if count is None else count - 1
-    values = [value for name in names for value in name]
-    return connection.execute(text, (row, low, high, offset, *values)).fetchall()
+    return connection.execute(text, values).fetchall()
 
 
 @lru_cache(maxsize=1024)
 def _columns_text(cells: str, length: int, is_single: bool | None) -> str:  # noqa: FBT001  cached
     """Return the query for so many columns: one version, or several, or, for None, all of them."""
-    names = ", ".join(f"(?{number}, ?{number + 1})" for number in range(5, 5 + 2 * length, 2))
+    # Each value stands where it is bound: early releases of Python 3.12 warn of numbered ones.
     nth = (
-        f"(SELECT y.version FROM {cells} y WHERE y.row_key = ?1 AND y.family = w.column1"
-        " AND y.qualifier = w.column2 AND y.version >= ?2 AND y.version < ?3"
-        " ORDER BY y.version DESC LIMIT 1 OFFSET ?4)"
+        f"(SELECT y.version FROM {cells} y WHERE y.row_key = ? AND y.family = w.column1"
+        " AND y.qualifier = w.column2 AND y.version >= ? AND y.version < ?"
+        " ORDER BY y.version DESC LIMIT 1 OFFSET ?)"
     )
     if is_single is None:
-        versions = "d.version >= ?2 AND d.version < ?3 AND ?4 = 0"
+        versions = "d.version >= ? AND d.version < ?"
     elif is_single:
         versions = f"d.version = {nth}"
     else:
-        versions = f"d.version < ?3 AND d.version >= coalesce({nth}, ?2)"
+        versions = f"d.version < ? AND d.version >= coalesce({nth}, ?)"
     return (
         "SELECT d.row_key, d.family, d.qualifier, d.version, d.value"
-        f" FROM (VALUES {names}) w CROSS JOIN {cells} d"
-        f" ON d.row_key = ?1 AND d.family = w.column1 AND d.qualifier = w.column2 AND {versions}"
+        f" FROM (VALUES {', '.join(['(?, ?)'] * length)}) w CROSS JOIN {cells} d"
+        f" ON d.row_key = ? AND d.family = w.column1 AND d.qualifier = w.column2 AND {versions}"
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+import omidpy.storage.sqlite
 from omidpy.base.cells import encode_long, shadow_qualifier
 from omidpy.model import MAX_VERSION, Cell, ColumnSpec, KeyRange
 from omidpy.storage import rules
@@ -247,3 +250,14 @@ def test_of_two_on_a_cell_the_later_one_is_left(connection: sqlite3.Connection) 
     assert put_cells(connection, TABLE, [*others, (*cell, b"c")], over=False) == 5
     values = connection.execute(f"SELECT value FROM {TABLE} WHERE qualifier = ?", (b"q",))
     assert values.fetchall() == [(b"b",)]
+
+
+def test_no_query_numbers_its_values() -> None:
+    """Python 3.12.0 to 3.12.3 warn of `?1`, so that with `-W error` no row could be read."""
+    folder = Path(omidpy.storage.sqlite.__file__).parent
+    numbered = [
+        path.name
+        for path in sorted(folder.rglob("*.py"))
+        if re.search(r"\?\d|\(\?{", path.read_text("utf-8"))
+    ]
+    assert numbered == []
