@@ -36,7 +36,16 @@ from omidpy.facts.leadership import lease_address
 from omidpy.facts.writers import read_writer_key
 from omidpy.fate.zookeeper import store as fate_znodes
 from omidpy.manager import TransactionManager
-from omidpy.model import Aborted, CellId, Committed, TableCells, TableId, Timestamp, base
+from omidpy.model import (
+    Aborted,
+    CellId,
+    Committed,
+    TableCells,
+    TableId,
+    Timestamp,
+    Undecided,
+    base,
+)
 from omidpy.oracle.base import Begun, CommitGranted, CommitVerdict
 from omidpy.oracle.tcp import TcpOracle
 from omidpy.oracle.zookeeper import ZooKeeperAddress
@@ -124,6 +133,9 @@ from tso.serving import turns
 
 PATIENCE_S: Final = 120.0
 """In so much virtual time everything must work again after the last fault."""
+
+MOST_TRIES: Final = 3
+"""How often an outcome is asked for, within that time."""
 
 FEW_DECISIONS: Final = 64
 """An oracle that remembers so few has forgotten one before a message comes that was late."""
@@ -1103,6 +1115,12 @@ class Simulation:
 
     def _settle(self, client: Client, one: Recorded, witness: TableCell) -> None:
         outcome = client.tm.session.outcomes.settle(Timestamp(one.start_ts), witness)
+        tries = 1
+        # The oracle may still wait for a call that left in bad weather, and then says nothing.
+        while isinstance(outcome, Undecided) and tries < MOST_TRIES:
+            self.world.program.sleep(LATEST_WRITE_S)
+            outcome = client.tm.session.outcomes.settle(Timestamp(one.start_ts), witness)
+            tries += 1
         self.world.counts["unknown outcomes settled"] += 1
         match outcome:
             case Committed():
