@@ -6,8 +6,7 @@ or nothing where a read that a delete needs fails.  When its block raises nothin
 What it handed over before, every `batch_size` operations or by `send`, stays in the transaction's
 buffer, and must not be committed by a caller who does not know that it is half of something: until
 the block has ended well the transaction can only be rolled back, or the savepoint around the batch
-undone.  Nobody has to do anything for that when an exception comes.  The same is so, with a block
-or without, as long as something is collected that was not sent.
+undone.  Nobody has to do anything for that when an exception comes.
 
 Source: happybase's Batch.  There, a batch whose block raises is sent all the same unless it was
 made with `transaction=True`.
@@ -67,25 +66,14 @@ class Batch(Alone):
         if not self._collected:
             return
         found = self._writes.read_for(self._collected)
-        self._writes.begin_half(self)  # also where what noted it before is undone
+        if self._is_block:
+            self._writes.begin_half(self)
         # From here on, whatever comes in between: the transaction has some of it, or all.
         collected, self._collected = self._collected, []
         self._sent_count += len(collected)
-        try:
-            self._writes.apply(collected, found)
-        except StorageError:  # only a flush has failed, and the transaction has it all
-            self._end_unless_block()
-            raise
-        self._end_unless_block()
-
-    def _end_unless_block(self) -> None:
-        """Let what was sent be committed, where no block says that more belongs to it."""
-        if not self._is_block:
-            self._writes.end_half(self)
+        self._writes.apply(collected, found)
 
     def _add(self, write: CheckedWrite) -> None:
-        # Else a transaction that commits before it is sent would be without it.
-        self._writes.begin_half(self)
         self._collected.append(write)
         if self._batch_size is not None and len(self._collected) >= self._batch_size:
             self.send()
@@ -112,9 +100,7 @@ class Batch(Alone):
             self._writes.end_half(self)
             return
         self._collected = []
-        if not self._sent_count:
-            self._writes.end_half(self)
-        else:
+        if self._sent_count:
             self._writes.spoil(
                 f"a batch of table {self._writes.name!r} was left by {exc_type.__name__} after "
                 f"{self._sent_count} of its operations had reached the transaction; use a "

@@ -494,8 +494,8 @@ class TransactionalTable(Counters, Frames):
 
         If the `with` block raises, what was collected is not handed over, and the exception goes
         on.  If a part of it has been handed over already, because of `batch_size` or `send`, the
-        transaction can no longer commit; undoing a savepoint around the batch mends that.  Nor can
-        it before the block has ended or, without one, before `send` was called for the last.
+        transaction can no longer commit; undoing a savepoint around the batch mends that.  Without
+        a block call `send` in the end: what was not sent is no part of the transaction.
 
         Args:
             timestamp: Refused, as in `put`.

@@ -31,7 +31,8 @@ def call(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
         main(["committers", *words, "--json"])
     out, err = capsys.readouterr()
     assert (ended.value.code or 0) == code, err
-    return json.loads(out) if out else err
+    document = json.loads(out)
+    return document["error"] if code and "error" in document else document
 
 
 def text(capsys: pytest.CaptureFixture[str], *words: str) -> str:

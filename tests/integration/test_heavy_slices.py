@@ -107,8 +107,10 @@ def test_what_is_not_in_its_place_yet_is_not_overwritten_unseen(
     run(test)
 
 
-def test_a_commit_in_between_is_not_overwritten_unseen() -> None:
+def test_a_commit_in_between_is_not_overwritten_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The heavy one's snapshot did not see it."""
+    monkeypatch.setattr(slicing_module, "SLICED_S", math.inf)  # as above: there is an in between
+    _slice(monkeypatch, 10)
 
     async def test(running: Running) -> None:
         loader, other = await running.connect(), await running.connect()

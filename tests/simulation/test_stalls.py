@@ -82,6 +82,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "omidpy/admin/tables.py carry_out forget",
         "omidpy/fate/table/joined.py JoinedChanges._leave remove",
         "omidpy/fate/listing.py iso replace",
+        "omidpy/fate/zookeeper/store.py ZooKeeperFateStore.off_news remove",
         "omidpy/facts/tables/catalog.py Catalog.create forget",
         "compactor/compactor.py  insert",
         "compactor/options.py options_from_words.seconds replace",

@@ -159,9 +159,8 @@ class TableWrites:
             "the transaction"
         )
         self._half: Final = (
-            f"a batch of table {layout.name!r} has not ended, or was interrupted, and what it has "
-            "collected may be in the transaction in part; leave its block, or without one call its "
-            "send(), before the commit"
+            f"a batch of table {layout.name!r} has not ended, or was interrupted, and a part of it "
+            "had reached the transaction; leave its block before the commit"
         )
         self._is_conflict_free = conflict_free
         self._is_unindexed = minds_indexes or not layout.is_phoenixs

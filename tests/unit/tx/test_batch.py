@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from omidpy.storage.memory import MemoryStore
 from omidpy.testing.faults import FaultyStore, on
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
-from omidpy.tx.writes.buffer import FLUSH_LIMIT_BYTES, WriteBuffer
+from omidpy.tx.writes.buffer import WriteBuffer
 from omidpy.tx.writes.layers import Layer
 from tests.machines.clients import TABLE, Client
 
@@ -112,84 +111,6 @@ def test_a_read_that_fails_leaves_the_batch_as_it_was() -> None:
         assert [key for key, _ in tx.table(TABLE).scan()] == [b"gone"]
         batch.send()
     assert (client.read(b"r"), client.read(b"gone")) == ({b"cf:q": b"v"}, {})
-
-
-# -- never sent ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("batch_size", [None, 2])
-@pytest.mark.parametrize("is_block", [False, True])
-def test_what_a_batch_has_not_sent_is_not_left_out_of_a_commit(
-    client: Client, *, is_block: bool, batch_size: int | None
-) -> None:
-    """Of 25 rows, sent ten at a time, 20 were committed, and nobody was told."""
-    tx = client.tm.begin()
-    batch = tx.table(TABLE).batch(batch_size=batch_size)
-    if is_block:
-        batch.__enter__()
-    for row in (b"a", b"b", b"c"):
-        batch.put(row, {b"cf:q": b"v"})
-    with pytest.raises(TransactionAborted, match=r"has not ended.* call its send\(\)") as aborted:
-        tx.commit()
-    assert not aborted.value.retryable
-    assert client.raw() == []
-
-
-def test_a_batch_that_is_sent_in_the_end_is_committed(client: Client) -> None:
-    """Whatever savepoints came between, and also where a flush of it has failed."""
-    with client.tm.begin() as tx:
-        batch = tx.table(TABLE).batch(batch_size=2)
-        batch.put(b"a", {b"cf:q": b"v"})
-        with tx.savepoint():
-            batch.put(b"b", {b"cf:q": b"v"})
-            batch.put(b"c", {b"cf:q": b"v"})
-        batch.send()
-        batch.send()
-    assert [row for row, *_ in client.raw_data()] == [b"a", b"b", b"c"]
-
-
-def test_a_batch_that_was_collected_in_an_undone_savepoint_is_still_not_left_out(
-    client: Client,
-) -> None:
-    """The savepoint takes back what noted it."""
-    tx = client.tm.begin()
-    batch = tx.table(TABLE).batch()
-    with suppress(ZeroDivisionError), tx.savepoint():
-        batch.put(b"a", {b"cf:q": b"v"})
-        raise ZeroDivisionError
-    batch.put(b"b", {b"cf:q": b"v"})
-    with pytest.raises(TransactionAborted, match="has not ended"):
-        tx.commit()
-
-
-def test_a_batch_whose_block_raised_before_it_sent_anything_is_given_up(client: Client) -> None:
-    """Then the rest may be committed."""
-    with client.tm.begin() as tx:
-        tx.table(TABLE).put(b"r", {b"cf:q": b"v"})
-        with suppress(ZeroDivisionError), tx.table(TABLE).batch() as batch:
-            batch.put(b"a", {b"cf:q": b"v"})
-            raise ZeroDivisionError
-    assert [row for row, *_ in client.raw_data()] == [b"r"]
-
-
-def test_a_flush_that_fails_as_a_batch_is_sent_leaves_it_whole() -> None:
-    """All of it is in the transaction, whose commit sends it again."""
-    full = on("write.before", StorageUnavailable("full"), nth=1, table=TABLE)
-    client = Client(FaultyStore(MemoryStore(), full))
-    with client.tm.begin() as tx:
-        batch = tx.table(TABLE).batch()
-        batch.put(b"a", {b"cf:q": b"v" * (FLUSH_LIMIT_BYTES + 1)})
-        with pytest.raises(StorageUnavailable):
-            batch.send()
-    assert list(client.read(b"a")) == [b"cf:q"]
-
-
-def test_a_worker_hands_over_no_batch_that_was_not_sent(client: Client) -> None:
-    """The owner would commit without it."""
-    worker = client.tm.resume(client.tm.begin().token())
-    worker.table(TABLE).batch().put(b"a", {b"cf:q": b"v"})
-    with pytest.raises(UsageError, match="must not be merged: a batch of table 't' has not ended"):
-        worker.finish()
 
 
 # -- left half-way ---------------------------------------------------------------------------------
