@@ -90,9 +90,11 @@ class World:
         return f"{self.at}/{name}{query}"
 
     def sign_in(self) -> None:
-        """Type the token in."""
+        """Type the token in, and be known by the page that follows."""
         self.browser.open(f"{self.at}/sign-in")
         self.browser.driver.find_element("id", "token").send_keys(TOKEN + ENTER)
+        wait_for(self.browser.driver.get_cookies, ANSWERED_WITHIN_S)  # a key waits for no page
+        wait_for(lambda: "/sign-in" not in self.browser.driver.current_url, ANSWERED_WITHIN_S)
 
     def sign_out(self) -> None:
         """Be nobody again."""
