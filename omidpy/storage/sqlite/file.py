@@ -46,6 +46,8 @@ CHECKPOINT_PAGES: Final = 4096
 """Pages in the write-ahead log, 16 MiB, at which a writer moves them into the file."""
 LOG_LIMIT_BYTES: Final = 64 << 20
 """To what the log is cut when it starts over, which a writer sees to once it is longer."""
+WRITES_PER_LOOK: Final = 16
+"""How often a writer looks how long the log is, while that is less than half of its limit."""
 READS_END_S: Final = 1.0
 """How long that one waits for those who read in the log; behind as much again the next one does."""
 CACHE_KIB: Final = 8192
@@ -142,6 +144,9 @@ class Database:
         self._is_closed = False
         self._name = Named(self.path)
         self._gaps = Gaps(self.path)
+        self._log_bytes = LOG_LIMIT_BYTES
+        """How long the log was when this process last looked; a first write looks."""
+        self._write_count = 0
         make_private(Path(self.path))
         check_only_name(self.path)
         self._writers = {
@@ -324,7 +329,8 @@ class Database:
         return done
 
     def _run(self, handle: Handle, work: Callable[[sqlite3.Connection], T]) -> T:
-        before = self._limits_passed()
+        is_near = self._log_bytes > LOG_LIMIT_BYTES // 2
+        before = self._limits_passed() if is_near else 0
         try:
             done = handle.run(work)
         except BaseException as error:
@@ -332,7 +338,9 @@ class Database:
                 self._close_gaps()
             self._give_up(handle, error)
             raise
-        if self._limits_passed() > before:
+        self._write_count += 1
+        does_look = is_near or self._write_count % WRITES_PER_LOOK == 0
+        if does_look and self._limits_passed() > before:
             # Of all writers of all processes this one alone: while that cannot be done, each would
             # wait for it, and the others for each.
             self._move_log(handle, self._begin_log_anew)
@@ -342,7 +350,8 @@ class Database:
 
     def _limits_passed(self) -> int:
         """Return how often the log has become longer by its limit since it started over."""
-        return max(0, self._gaps.length_bytes() - 1) // LOG_LIMIT_BYTES
+        self._log_bytes = self._gaps.length_bytes()
+        return max(0, self._log_bytes - 1) // LOG_LIMIT_BYTES
 
     def _begin_log_anew(self, connection: sqlite3.Connection) -> None:
         """Move all of the log, and wait for those who read in it, so that it starts over.
