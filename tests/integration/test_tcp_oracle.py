@@ -775,7 +775,7 @@ def test_a_commit_on_a_connection_that_ended_while_idle_is_not_in_doubt() -> Non
 
 def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C hits the thread that leads: the others must hear that the connection is gone."""
-    is_followed = threading.Event()
+    is_followed, has_both = threading.Event(), threading.Event()
     read = Link._read
 
     def interrupted(link: Link, call: _Call) -> None:
@@ -788,6 +788,7 @@ def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
         peer.shake_hands()
         peer.expect(CommitRequest)
         peer.expect(CommitRequest)
+        has_both.set()
         peer.wait_hangup()
 
     outcome: list[BaseException] = []
@@ -808,6 +809,7 @@ def test_an_interrupted_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
         until(lambda: link._has_leader)
         follower = pool.submit(oracle.commit, Timestamp(1050), CELLS, TABLES)
         until(lambda: len(link._followers) == 1)
+        assert has_both.wait(PATIENCE_S)  # what was not sent would be asked for anew
         is_followed.set()
         leader.join(PATIENCE_S)
         assert len(outcome) == 1
