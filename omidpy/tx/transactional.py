@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
+from omidpy.base.words.arguments import is_of
 from omidpy.errors import UsageError
 from omidpy.model import Committed
 
@@ -166,13 +167,12 @@ def transaction_position(function: Callable[..., Any], *, is_async: bool = False
 
 
 def _check_kind(function: Callable[..., Any], name: str, *, is_async: bool) -> None:
-    kinds = (function, type(function).__call__)
-    if any(map(inspect.isgeneratorfunction, kinds)) or any(map(inspect.isasyncgenfunction, kinds)):
+    if is_of(function, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
         raise TypeError(
             f"{name} is a generator, which runs when its transaction has ended already; let it "
             "return a list, or begin a transaction inside of it with `with tm.begin() as tx:`"
         )
-    if not is_async and any(map(inspect.iscoroutinefunction, kinds)):
+    if not is_async and is_of(function, inspect.iscoroutinefunction):
         raise TypeError(
             f"{name} is an `async def`, which runs when its transaction has ended already; use the "
             "manager of `omidpy.aio.connect`, whose transactional awaits it"

@@ -118,11 +118,16 @@ def runs_later(function: Callable[..., object]) -> bool:
 
     An `async def` and a generator are such: who calls one and does not know has done nothing.
     """
-    kinds = (
+    return is_of(
+        function,
         inspect.iscoroutinefunction,
         inspect.isgeneratorfunction,
         inspect.isasyncgenfunction,
     )
+
+
+def is_of(function: Callable[..., object], *kinds: Callable[[object], bool]) -> bool:
+    """Say whether a function, or an object that is called as one, is of one of some kinds."""
     some = (function, type(function).__call__)
     return any(is_one(one) for is_one in kinds for one in some)
 

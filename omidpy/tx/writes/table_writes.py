@@ -232,6 +232,7 @@ class TableWrites:
         Raises:
             UsageError: another thread writes in it.
         """
+        # As `alone`, without its price: programs put millions of cells.
         if not self._acquire(False):
             self._buffer.refuse_beside()
         try:
@@ -256,13 +257,9 @@ class TableWrites:
             StorageError: a flush failed.
         """
         cells = self.checked_cells(row, data)
-        if not self._acquire(False):
-            self._buffer.refuse_beside()
-        try:
+        with self.alone():
             top, was = self._begin()
             self._put(row, cells)
-        finally:
-            self._release()
         self._host.wrote()
         top.flaw = was
 
@@ -295,14 +292,10 @@ class TableWrites:
         step = max(1, FEW_CELLS // max(len(names), 1))
         for at in range(0, len(rows), step):
             some = [column[at : at + step] for column in values]
-            if not self._acquire(False):
-                self._buffer.refuse_beside()
-            try:
+            with self.alone():
                 top, was = self._begin()
                 self._buffer.put_rows(self.name, rows[at : at + step], names, some)
                 top.flaw = was
-            finally:
-                self._release()
             self._host.wrote()
         return True
 
@@ -339,9 +332,7 @@ class TableWrites:
                 the transaction.
             UsageError: another thread writes in it.
         """
-        if not self._acquire(False):
-            self._buffer.refuse_beside()
-        try:
+        with self.alone():
             top, was = self._begin()
             for write in writes:
                 if isinstance(write, CheckedPut):
@@ -349,8 +340,6 @@ class TableWrites:
                 else:
                     self._delete(write, found.get((write.row, write.families)))
             top.flaw = was
-        finally:
-            self._release()
         self._host.wrote()
 
     @contextmanager

@@ -41,6 +41,7 @@ from omidpy.storage.base import Store
 from omidpy.storage.memory import MemoryStore
 from omidpy.storage.sqlite.store import SqliteStore
 from omidpy.testing.faults import FaultyStore, Plan, Point, on
+from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client
 from tests.machines.like_thrift2 import LikeThrift2
 from tests.machines.restoring import RestoringStore
@@ -146,6 +147,15 @@ def test_who_wrote_the_old_table_does_not_commit_into_the_next(
     assert closings(client) == []
 
 
+def check_by_row(tx: Transaction, by_row: TransactionManager) -> None:
+    """Check that another cell of a row conflicts, as the table has it that is there."""
+    tx.table(TABLE).put(b"r", {b"cf:q": b"1"})
+    with by_row.begin() as other:
+        other.table(TABLE).put(b"r", {b"cf:other": b"2"})
+    with pytest.raises(WriteConflict):
+        tx.commit()
+
+
 def test_the_next_table_is_not_written_by_the_level_of_the_old_one(store: Store) -> None:
     """One that begins behind the fence of the removal would go by what it reads before the end."""
     client = Client(store, table=None)
@@ -166,12 +176,7 @@ def test_the_next_table_is_not_written_by_the_level_of_the_old_one(store: Store)
 
     stalled = manager(client, once("create_table.before", meanwhile), level="row")
     make(stalled)
-    tx = begun[0]
-    tx.table(TABLE).put(b"r", {b"cf:q": b"1"})
-    with by_row.begin() as other:
-        other.table(TABLE).put(b"r", {b"cf:other": b"2"})
-    with pytest.raises(WriteConflict):
-        tx.commit()
+    check_by_row(begun[0], by_row)
 
 
 def test_the_next_table_is_not_written_by_what_was_read_of_the_old_one(store: Store) -> None:
@@ -196,12 +201,7 @@ def test_the_next_table_is_not_written_by_what_was_read_of_the_old_one(store: St
         begun.append(tx)
 
     make(manager(client, once("create_table.before", meanwhile), level="row"))
-    tx = begun[0]
-    tx.table(TABLE).put(b"r", {b"cf:q": b"1"})
-    with by_row.begin() as other:
-        other.table(TABLE).put(b"r", {b"cf:other": b"2"})
-    with pytest.raises(WriteConflict):
-        tx.commit()
+    check_by_row(begun[0], by_row)
 
 
 def test_a_copy_that_came_back_while_who_removes_stood_still_stays(
