@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import lru_cache, partial
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar, cast
 
@@ -256,10 +256,27 @@ def put_cells(
         while left >= count:
             some = records[first : first + count]
             text = _insertion(cells, count, over)
-            changed += connection.execute(text, list(chain.from_iterable(some))).rowcount
+            changed += connection.execute(text, _bound(some)).rowcount
             first += count
             left -= count
     return changed
+
+
+def _bound(records: Sequence[CellRecord]) -> list[bytearray | int]:
+    """Return the fields of cells as `sqlite3` takes them at once.
+
+    For each that is `bytes` it looks for somebody who adapts it, which takes longer than the copy.
+    """
+    found: list[bytearray | int] = []
+    for row, family, qualifier, version, value in records:
+        found += (
+            bytearray(row),
+            bytearray(family),
+            bytearray(qualifier),
+            version,
+            bytearray(value),
+        )
+    return found
 
 
 @lru_cache(maxsize=8 * 1024)
