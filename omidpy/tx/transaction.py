@@ -127,6 +127,8 @@ class Transaction(Alone):
         self._buffer = WriteBuffer(snapshot.start_ts)
         self._layouts: dict[str, TableLayout] = {}
         self._tables: dict[tuple[str, bool, bool], TransactionalTable] = {}
+        """Let go with the end: each knows its transaction, and such a circle stays in memory until
+        Python's collector finds it, for which all threads wait."""
         self._rollback_reason: str | None = None
         self._keys_under_way: set[bytes] = set()
         """Of calls that have not ended, see `UsedKey`."""
@@ -666,6 +668,7 @@ class Transaction(Alone):
             if self._parts is not None:
                 self._complete({})
             self._callbacks.committed(self, self.start_ts)
+            self._tables.clear()
             return
         # From here on the outcome is open until the oracle answers: whatever interrupts this
         # thread must not leave a transaction that looks as if it could be rolled back.
@@ -848,6 +851,7 @@ class Transaction(Alone):
             self._complete(self._buffer.shadow_cells(commit_ts))
         self._session.tally.committed(self._commit_since_s)
         self._callbacks.committed(self, self.start_ts)
+        self._tables.clear()
 
     def _complete(self, shadow_cells: WriteBatch) -> None:
         leftovers = {} if self._parts is None else self._parts.leftovers()
@@ -892,6 +896,7 @@ class Transaction(Alone):
                 error,
             )
         self._callbacks.rolled_back(self.start_ts)
+        self._tables.clear()
 
     def _cell_ids(self) -> set[CellId]:
         """Return what the oracle checks; never nothing, which would mean that nothing was written.
