@@ -137,6 +137,8 @@ class Flusher(Generic[Ticket]):
         self._metrics = metrics
         self._then = then
         self._pause_s = FIRST_PAUSE_S
+        self.is_instant = persistence.is_instant
+        """Whether `then` is told within `flush`."""
         self.is_busy = False
         """Whether a batch is under way."""
         self.is_failing = False
@@ -146,7 +148,7 @@ class Flusher(Generic[Ticket]):
         """Write a batch until the store takes it; `now` is what time it is."""
         self.is_busy = True
         self._metrics.observe("tso.batch.answers", batch.answer_count)
-        if self._persistence.is_instant:
+        if self.is_instant:
             self._flushed(batch, (self._persistence.flush(batch), 0.0), now)
             return
         self._worker.hand_over(

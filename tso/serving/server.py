@@ -492,7 +492,11 @@ class OracleServer:
         now_s = event.now.monotonic_s
         if isinstance(event, Flushed):
             self._queueing.end()
-        for effect in self._machine.handle(event):
+        effects = self._machine.handle(event)
+        if len(effects) > 1 and isinstance(effects[-1], Flush) and not self._flusher.is_instant:
+            # Its thread begins while this one sends; what comes of it this one hears later.
+            effects = [effects[-1], *effects[:-1]]
+        for effect in effects:
             match effect:
                 case Send():
                     self._send(effect.answers)
