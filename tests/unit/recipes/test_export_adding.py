@@ -281,6 +281,20 @@ def test_a_limit_holds_where_nobody_exports() -> None:
     assert scene.export() == [1, 2, 4]
 
 
+def test_a_limit_holds_while_timestamps_stand_still() -> None:
+    """As where the oracle's date was set back by a year: by them no count would grow old."""
+    scene = Scene(max_entries=2)
+    scene.client.naive._last = FIRST_WORLD_TIMESTAMP
+    scene.add(1)
+    scene.add(2, 3)  # within the age of the count
+    scene.clock.advance(STALE_S + GAUGE_AGE_S)
+    with pytest.raises(QueueFull, match="entries wait, of at most 2"):
+        scene.add(4)
+    scene.export()
+    scene.clock.advance(STALE_S + GAUGE_AGE_S)
+    scene.add(4)
+
+
 def test_who_adds_counts_only_where_nobody_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not while an exporter does, and of many who add the first alone."""
     counted: list[int] = []

@@ -154,9 +154,11 @@ class Limit:
         return self._gauge
 
     def _is_stale(self, gauge: Gauge, now_ts: int, now_s: float) -> bool:
-        if gauge.measured_ts >= FIRST_WORLD_TIMESTAMP:
-            return (now_ts - gauge.measured_ts) / NS_PER_S > STALE_S
-        return now_s - self._seen_s > STALE_S
+        # Timestamps stand still while the oracle's date is behind them, as when it was set back.
+        if now_s - self._seen_s > STALE_S:
+            return True
+        is_time = gauge.measured_ts >= FIRST_WORLD_TIMESTAMP
+        return is_time and (now_ts - gauge.measured_ts) / NS_PER_S > STALE_S
 
 
 class QueueWriter:
