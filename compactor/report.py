@@ -10,15 +10,17 @@ import contextlib
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Self
 
 import msgspec
 
 from omidpy.base.documents import Moment, Natural
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import CorruptCell
 from omidpy.facts.control import ControlTable, decode_document, encode_document
 from omidpy.facts.tables.questions import Question
+from omidpy.facts.watermarks import DATES_DIFFER_S
 from omidpy.model import KeyRange
 
 RUN_PREFIX: Final = b"run/"
@@ -204,8 +206,10 @@ def new_run(*, now_ms: int) -> RunRecord:
 class RunLog:
     """The newest runs of a store."""
 
-    def __init__(self, control: ControlTable) -> None:
+    def __init__(self, control: ControlTable, now_ms: Callable[[], int] | None = None) -> None:
+        """Keep runs in a control table; they are put in order by their dates, as of `now_ms`."""
         self._control = control
+        self._now_ms = now_ms or SystemClock().wall_ms
 
     def write(self, record: RunRecord) -> bytes:
         """Record a run; return what is written, for `replace`."""
@@ -245,17 +249,29 @@ class RunLog:
         """
         found, malformed = self._control.documents(RUN_PREFIX, RunRecord)
         ids = [row.removeprefix(RUN_PREFIX).decode(errors="replace") for row in malformed]
-        return list(found.values()), ids
+        runs = sorted(found.items(), key=lambda one: self._place(one[0]))
+        return [run for _, run in runs], ids
 
     def old(self) -> dict[bytes, str]:
         """Return the rows of all but the newest `RUNS_KEPT`, and what they were carried out as."""
-        rows = list(self._control.scan(RUN_PREFIX))
+        rows = sorted(self._control.scan(RUN_PREFIX), key=lambda one: self._place(one[0]))
         found = {}
         for row, raw in rows[:-RUNS_KEPT]:
             found[row] = ""
             with contextlib.suppress(CorruptCell):
                 found[row] = decode_document(raw, RunRecord, row=row).operation
         return found
+
+    def _place(self, row: bytes) -> tuple[bool, bytes]:
+        """Return what puts a run among others.
+
+        One that is dated ahead of now is no newer than the others: its date was wrong, or ours is
+        by now, and then those of today would be the oldest of all, and forgotten at once.
+        """
+        number = row.removeprefix(RUN_PREFIX).partition(b"-")[0]
+        latest_ms = self._now_ms() + round(DATES_DIFFER_S * 1000)
+        is_ahead = number.isdigit() and int(number) > latest_ms
+        return not is_ahead, row
 
     def forget(self, rows: Iterable[bytes]) -> None:
         """Forget the records of these runs."""

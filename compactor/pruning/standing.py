@@ -65,7 +65,7 @@ def read_standing(
         laggards += (
             holding_back(store, COMMIT_TABLE, standings) if surveyed is None else surveyed.holding
         )
-    laggards = known_reasons(RunLog(control).runs(), laggards)
+    laggards = known_reasons(RunLog(control, clock.wall_ms).runs(), laggards)
     low_watermark, horizon = read_low_watermark(store), facts.prune_horizon()
     laggards += recorded_holds(control, below=low_watermark)
     ages, stamps = facts.ages(clock), facts.stamps()

@@ -119,7 +119,7 @@ class Driver:
         self._clock = clock
         self._sleep = sleep
         self._on_step = on_step
-        self._runs = RunLog(ControlTable(store))
+        self._runs = RunLog(ControlTable(store), clock.wall_ms)
         self._fates = TableFateStore(store)
         self._judge = self._fates.new_judge(clock)
         self._lease = PruneLease(store, clock, judge=self._judge)

@@ -445,7 +445,7 @@ def test_claims_of_another_machine_count_from_when_they_are_seen(
             raise KeyboardInterrupt
 
     def is_noted() -> bool:
-        notes = RunLog(world.control).runs()[-1].notes
+        notes = RunLog(world.control, world.clock.wall_ms).runs()[-1].notes
         return any("the claims of 1 earlier runs" in note for note in notes)
 
     world.put(b"a", 100)

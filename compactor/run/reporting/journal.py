@@ -30,7 +30,7 @@ class Journal:
         on_step: OnStep,
     ) -> None:
         """Begin without a record; see `begin`, which a dry run does not call."""
-        self._runs = RunLog(control)
+        self._runs = RunLog(control, clock.wall_ms)
         self._clock = clock
         self._progress = progress
         self._on_step = on_step

@@ -418,6 +418,29 @@ def test_old_operations_go_with_the_records_of_their_runs(
     assert not [row for row in rows if row.startswith(b"worker")]
 
 
+@pytest.mark.parametrize("years", [-1, 1])
+def test_a_run_is_the_newest_whatever_the_date_was_set_to(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    """Where the date was set back, or was ahead once, runs of today were forgotten at their end."""
+    monkeypatch.setattr(report_module, "RUNS_KEPT", 3)
+    year_ms = 365 * 86_400_000
+    for _ in range(4):
+        stage.world.clock.step_wall(milliseconds=max(years, 0) * year_ms)
+        stage.compact(ALL_AT_ONCE)
+        stage.world.clock.step_wall(milliseconds=-max(years, 0) * year_ms)
+    stage.world.clock.step_wall(milliseconds=min(years, 0) * year_ms)
+    for count in range(1, 4):
+        now_ms = stage.world.clock.wall_ms()
+        stage.compact(ALL_AT_ONCE)
+        newest = RunLog(stage.world.control, stage.world.clock.wall_ms).runs()[-1]
+        assert newest.started_ms == now_ms
+        assert len(stage.operations()) == 3
+        runs = RunLog(stage.world.control, stage.world.clock.wall_ms).runs()
+        assert sum(one.started_ms <= now_ms for one in runs) == count
+        stage.world.clock.advance(60)
+
+
 def test_other_executors_leave_a_run_to_the_next_compaction(stage: Stage) -> None:
     """`omidpy fate run` on the same store may know its steps, and has not what they need."""
     stage.kill("ranges-passed")
