@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 import omidpy
-from omidpy.base.timing.clock import ManualClock, SystemClock
+from omidpy.base.timing.clock import ManualClock
 from omidpy.committers.hadoop import leftovers
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.store import ObjectStore
@@ -185,8 +185,8 @@ def test_a_plan_that_somebody_has_resumed_is_not_given_up(
 
 def test_a_plan_that_goes_between_two_looks_is_waited_for(world: World) -> None:
     """Whoever was told to go on, and finds nothing, has no right yet to say that there is none."""
-    now_ms = SystemClock().wall_ms()
-    begin = operation.Begin(world.folder.url, "weekly_report", world.objects.options, now_ms)
+    seen = (operation._now(),)
+    begin = operation.Begin(world.folder.url, "weekly_report", world.objects.options, 0, seen)
     assert begin.call(cast("Any", None), None) == begin.again()
     assert leftovers.plan_addresses(world.objects, world.folder) == []
 

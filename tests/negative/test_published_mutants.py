@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from omidpy.base.timing.ages import Stamp
 from omidpy.committers import sweeping
 from omidpy.committers.contents import manifests
 from omidpy.committers.heads.plan import Plan
@@ -123,7 +124,8 @@ def publishes_its_plan_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def alone(self: Operations, store: ObjectStore, plan: Plan, effort: Effort) -> Manifest:
         with self.opened() as operations:
-            first = operation.Begin(plan.folder.url, plan.job_id, store.options, 0)
+            seen = Stamp(operation.clock.boot, 0)
+            first = operation.Begin(plan.folder.url, plan.job_id, store.options, 0, (seen,))
             Fate(None, operations).submit(operation.KIND, first)
             ending.begin(store, plan)
         return ending.publish(store, plan, effort)

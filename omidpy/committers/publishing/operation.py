@@ -31,6 +31,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from omidpy.base.timing.ages import Stamp
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.committers.heads import deciding, looking
 from omidpy.committers.heads.plan import Plan
@@ -46,7 +47,7 @@ from omidpy.errors import CommitterError, FateError, OperationFailed, UsageError
 from omidpy.facts.watermarks import DATES_DIFFER_S
 from omidpy.fate.client import Fate, OperationHandle
 from omidpy.fate.operation import Operation, key_text
-from omidpy.fate.step import Answer, Defer, Done, Retry, Step, StepContext, step
+from omidpy.fate.step import Again, Answer, Defer, Done, Retry, Step, StepContext, step
 from omidpy.fate.store import FateStore
 from omidpy.fate.table.store import TableFateStore
 from omidpy.fate.zookeeper.store import ZooKeeperFateStore
@@ -56,6 +57,8 @@ from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 KIND: Final = "PUBLISH"
 PLAN_WAIT_MS: Final = 60_000
 """A plan that is not there after so long is not waited for: its driver has died."""
+MOST_MACHINES: Final = 64
+"""Of so many it is remembered since when they wait for a plan."""
 LATE_WAIT_MS: Final = 3_600_000
 """Half an hour, for which a store takes a request that was signed, and as much besides."""
 DATES_DIFFER_MS: Final = round(DATES_DIFFER_S * 1000)
@@ -98,7 +101,10 @@ class Begin(Step):
     job_id: str
     options: StoreOptions
     submitted_ms: int
-    """By the driver's clock; one that differs costs a job, or time, and never half a job."""
+    """By the driver's clock."""
+    seen: tuple[Stamp, ...] = ()
+    """Since when machines have known of it, each by its elapsed time: dates of two machines differ,
+    and those of one are set."""
 
     def ready(self, tx: StepContext, env: Any) -> Defer | None:
         """Wait for a driver that may be about to write it."""
@@ -106,10 +112,11 @@ class Begin(Step):
         store, plan = _opened(self, env)
         if store.head(plan.folder.bucket, plan.folder.plan_key(self.job_id)) is not None:
             return None
-        waited_s = self._waited_ms() / 1000
-        left_s = PLAN_WAIT_MS / 1000 - waited_s
-        if left_s <= 0:
+        waited_ms = self._waited_ms()
+        if waited_ms is None or waited_ms >= PLAN_WAIT_MS:
             return None
+        waited_s = waited_ms / 1000
+        left_s = PLAN_WAIT_MS / 1000 - waited_s
         pause_s = min(max(LOOK_EVERY_S, waited_s / 10), LONGEST_LOOK_S, left_s)
         return Defer(pause_s, f"for the plan {plan.address}")
 
@@ -122,7 +129,7 @@ class Begin(Step):
             # An operator has resumed the plan by hand.
             return Done(_result(COMMITTED, self.job_id))
         if found is None and not self._is_late():
-            return self.again()
+            return self._noted()
         if found is None:
             if self._comes_behind_the_end(store, nothing):
                 return Done(_result(COMMITTED, self.job_id))
@@ -153,10 +160,19 @@ class Begin(Step):
         return True
 
     def _is_late(self) -> bool:
-        return self._waited_ms() >= PLAN_WAIT_MS
+        waited_ms = self._waited_ms()
+        return waited_ms is not None and waited_ms >= PLAN_WAIT_MS
 
-    def _waited_ms(self) -> int:
-        return clock.wall_ms() - self.submitted_ms
+    def _waited_ms(self) -> int | None:
+        """Return for how long this machine has waited; None: it knows of it only now."""
+        since_ms = (one.boot_ms for one in self.seen if one.boot == clock.boot)
+        return max((_now().boot_ms - one for one in since_ms), default=None)
+
+    def _noted(self) -> Again:
+        """Go on waiting, by this machine's elapsed time as well."""
+        if self._waited_ms() is not None:
+            return self.again()
+        return self.again(seen=(*self.seen[-MOST_MACHINES + 1 :], _now()))
 
 
 @step(version=1, namespace="committers", pivot=True, retry=_WEATHER)
@@ -316,6 +332,11 @@ class Abandon(Step):
         return Done(_result(ROLLED_BACK, self.job_id, why=why))
 
 
+def _now() -> Stamp:
+    """Return this moment, by the elapsed time of this machine."""
+    return Stamp(clock.boot, round(clock.monotonic_s() * 1000))
+
+
 def _result(outcome: str, job_id: str, run: str = "", why: str = "") -> Mapping[str, str]:
     return {"outcome": outcome, "job": job_id, "run": run, "why": why}
 
@@ -433,7 +454,13 @@ class Operations:
 
     def _carried_out(self, store: ObjectStore, plan: Plan) -> tuple[Any, str]:
         """Return what an operation has come to, and what is to be said of its plan besides."""
-        first = Begin(plan.folder.url, plan.job_id, _reachable(store.options), clock.wall_ms())
+        first = Begin(
+            plan.folder.url,
+            plan.job_id,
+            _reachable(store.options),
+            clock.wall_ms(),
+            seen=(_now(),),
+        )
         with self.opened() as operations:
             fate = Fate(DriverEnvironment(store), operations, {KIND: 1})
             handle = fate.submit(KIND, first, key=(KIND, plan.address))

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 import pytest
 
+from omidpy.base.timing.ages import Stamp
 from omidpy.base.timing.clock import ManualClock
 from omidpy.committers.choice import committer
 from omidpy.committers.hadoop import leftovers
@@ -306,7 +307,8 @@ def test_a_plan_at_the_top_of_a_bucket_keeps_what_it_speaks_of(store: ObjectStor
 
 def begun(store: ObjectStore, submitted_ms: int = 0) -> Any:
     """Run the first step of an operation whose driver is long overdue."""
-    step = Begin(OUT.url, JOB, StoreOptions(), submitted_ms)
+    seen = Stamp(operation.clock.boot, 0)
+    step = Begin(OUT.url, JOB, StoreOptions(), submitted_ms, (seen,))
     return step.call(None, DriverEnvironment(store))  # type: ignore[arg-type]  # which it does not look at
 
 
@@ -457,6 +459,31 @@ def test_a_plan_that_cannot_be_carried_out_just_now_is_not_withdrawn(
     assert found.why == f"s3://lake/out/a exists and is not of job {JOB}"
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_plan_is_waited_for_however_the_dates_of_machines_differ(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """One that was an hour ahead gave up jobs whose drivers lived; one behind waited for it."""
+    driver, other = ManualClock(), ManualClock()
+    other.step_wall(milliseconds=hours * 3_600_000)
+    monkeypatch.setattr(operation, "clock", driver)
+    submitted = Begin(OUT.url, JOB, StoreOptions(), driver.wall_ms(), (operation._now(),))
+    for clock in (driver, other):
+        monkeypatch.setattr(operation, "clock", clock)
+        step: Any = submitted
+        waited_s = 0.0
+        while not isinstance(step, Abandon):
+            pause = step.ready(cast("Any", None), DriverEnvironment(store))
+            if pause is not None:
+                waited_s += pause.seconds
+                clock.advance(pause.seconds)
+                continue
+            found = called(step, store)
+            step = found.step if isinstance(found, Again) else found
+        assert waited_s == pytest.approx(operation.PLAN_WAIT_MS / 1000, abs=0.01)
+        store.delete_many("lake", [KEY])
+
+
 def test_what_may_come_late_is_waited_for_however_the_date_is_set(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -539,7 +566,7 @@ def test_an_operation_is_known_by_the_plan_that_it_has_in_hand(store: ObjectStor
     """Those of other jobs say nothing, and nor does one that has ended."""
     cells = MemoryStore()
     operations = Operations(cells)
-    step = Begin(OUT.url, JOB, StoreOptions(), 0)
+    step = Begin(OUT.url, JOB, StoreOptions(), 0, (Stamp(operation.clock.boot, 0),))
     with operations.opened() as kept:
         fate = Fate(DriverEnvironment(store), kept)
         handle = fate.submit(operation.KIND, step, key=(operation.KIND, PLAN.address))
