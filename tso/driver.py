@@ -482,8 +482,8 @@ class Driver:
         if lead_ms and not self._told_about_clock:
             self._told_about_clock = True
             logger.error(
-                "%s: the clock leapt %d ms ahead; it is not believed until a restart, and "
-                "timestamps count elapsed time",
+                "%s: the clock leapt %d ms ahead; until it is right again it is not believed, and "
+                "timestamps count elapsed time; if it is right, open the store anew",
                 self._url,
                 lead_ms,
             )

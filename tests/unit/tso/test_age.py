@@ -70,6 +70,15 @@ def test_the_date_may_lead_elapsed_time_by_ten_seconds() -> None:
     assert time.rejected_lead_ms == MAX_WORLD_LEAD_MS + 1
 
 
+def test_a_date_that_is_right_again_is_believed_again() -> None:
+    """And told so: the alarm went on until the oracle was started anew."""
+    time = OracleTime(Now(1_000_000, 0.0), last_sample=None)
+    time.world_ms(Now(2_000_000, 1.0))
+    assert time.rejected_lead_ms == 999_000
+    assert time.world_ms(Now(1_002_000, 2.0)) == 1_002_000
+    assert time.rejected_lead_ms == 0
+
+
 def test_many_small_steps_are_one_leap() -> None:
     """A clock that runs twice too fast gains ten seconds and no more."""
     time = OracleTime(Now(0, 0.0), last_sample=None)
