@@ -13,11 +13,11 @@ from omidpy.base.words.arguments import check_row, parse_columns, scan_range
 from omidpy.errors import UsageError
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.facts.tables.layout import TableLayout
-from omidpy.model import FIRST_WORLD_TIMESTAMP, ColumnSpec, Timestamp
+from omidpy.model import ColumnSpec, Timestamp
 from omidpy.oracle.base import Begun
 from omidpy.reading.changes.feed import ChangeFeed, RowWatch
 from omidpy.reading.changes.window import Window
-from omidpy.reading.time_travel import read_timestamp
+from omidpy.reading.time_travel import may_be_counted, read_timestamp
 from omidpy.tx.session import Session
 
 Moment: TypeAlias = int | datetime | timedelta
@@ -31,16 +31,17 @@ def moment_timestamp(session: Session, begun: Begun, at: Moment) -> Timestamp:
         UsageError: a naive datetime, or a moment further in the future.
         SnapshotTooOld: timestamps are counted, and no sample is as old as that.
 
-    Cost: 1 get; where timestamps are counted, and `at` is none, 1 short scan.
+    Cost: 1 get; where timestamps are counted, or ahead of the date, and `at` is none, 1 short scan.
     """
     first_ts = session.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
-    needs_samples = first_ts < FIRST_WORLD_TIMESTAMP and not isinstance(at, int)
+    now_ms = session.clock.wall_ms()
+    is_asked = not isinstance(at, int) and may_be_counted(first_ts, begun.start_ts, now_ms=now_ms)
     return read_timestamp(
         at,
         fresh_ts=begun.start_ts,
         first_ts=first_ts,
-        samples=session.watermarks.samples() if needs_samples else [],
-        now_ms=session.clock.wall_ms(),
+        samples=session.watermarks.samples() if is_asked else [],
+        now_ms=now_ms,
     )
 
 

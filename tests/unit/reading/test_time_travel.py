@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from omidpy.base.cells import encode_long
 from omidpy.base.timing.ages import Sample
 from omidpy.errors import SnapshotTooOld, UsageError
-from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks
+from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
+from omidpy.facts.control import encode_document
+from omidpy.facts.watermarks import HORIZON_FREE_AGE_S, Watermarks, sample_row
 from omidpy.model import Timestamp
-from omidpy.reading.time_travel import FUTURE_TOLERANCE_NS, read_timestamp
+from omidpy.reading.time_travel import FUTURE_TOLERANCE_NS, may_be_counted, read_timestamp
 from omidpy.tx.table import TransactionalTable
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client
@@ -144,6 +147,80 @@ def test_without_samples_only_numbers_are_read_at() -> None:
         counted(NOON, samples=[])
 
 
+# -- dates that were set ---------------------------------------------------------------------------
+
+NOON_MS = int(NOON_TS) // 1_000_000
+MINUTE_MS = 60_000
+YEAR_MS = 365 * 86_400_000
+
+
+def recorded(*leads_ms: int, first: int = 0) -> list[Sample]:
+    """Return a sample a minute, the last at noon; each date is ahead of the true one by so much."""
+    count = len(leads_ms)
+    return [
+        Sample(
+            minute * MINUTE_MS,
+            NOON_MS + (minute - count + 1) * MINUTE_MS + lead_ms,
+            first + 100 * (minute + 1),
+        )
+        for minute, lead_ms in enumerate(leads_ms)
+    ]
+
+
+@pytest.mark.parametrize("lead_ms", [-YEAR_MS, -3_600_000, 3_600_000, YEAR_MS])
+def test_a_date_that_was_wrong_for_minutes_moves_no_other_moment(lead_ms: int) -> None:
+    """Set back a year for two minutes, it was the newest sample of all dates of that year."""
+    samples = recorded(0, 0, 0, lead_ms, lead_ms, 0, 0)
+    for now in (samples, samples[:5]):
+        at = datetime.fromtimestamp(samples[1].wall_ms / 1000, UTC) + timedelta(seconds=30)
+        assert counted(at, samples=now, now_ms=NOON_MS) == samples[1].last_issued_ts + 1
+    assert counted(NOON, samples=samples, now_ms=NOON_MS) == samples[-1].last_issued_ts + 1
+
+
+def test_a_date_that_was_ahead_once_lets_nobody_read_the_future() -> None:
+    """For a year, what was asked of tomorrow was answered as of the last minute."""
+    with pytest.raises(UsageError, match="future"):
+        counted(NOON + timedelta(days=1), samples=recorded(0, YEAR_MS, 0), now_ms=NOON_MS)
+
+
+def ahead(at: Any, samples: list[Sample], *, fresh_ts: int) -> int:
+    """Return where a store reads whose timestamps are ahead of the date."""
+    return read_timestamp(
+        at, fresh_ts=Timestamp(fresh_ts), first_ts=WORLD, samples=samples, now_ms=NOON_MS
+    )
+
+
+def test_timestamps_that_are_ahead_of_the_date_are_found_through_samples() -> None:
+    """The oracle's date was set back by an hour: they stood still, and so did what was read."""
+    first = int(NOON_TS) + 3600 * 10**9
+    samples = recorded(0, 0, 0, 0, first=first)
+    fresh_ts = samples[-1].last_issued_ts + 50
+    for at in (timedelta(minutes=2), NOON - timedelta(minutes=2)):
+        assert may_be_counted(WORLD, fresh_ts, now_ms=NOON_MS)
+        assert ahead(at, samples, fresh_ts=fresh_ts) == samples[1].last_issued_ts + 1
+    with pytest.raises(UsageError, match="future"):
+        ahead(NOON + timedelta(minutes=1), samples, fresh_ts=fresh_ts)
+    # From before the samples, a date is what it says.
+    early = NOON - timedelta(hours=1)
+    assert ahead(early, samples, fresh_ts=fresh_ts) == NOON_TS - 3600 * 10**9
+
+
+def test_timestamps_that_tell_the_time_ask_for_no_samples() -> None:
+    """Nor are these believed if they were read, and the oracle's date is as its timestamps are."""
+    assert not may_be_counted(WORLD, NOON_TS, now_ms=NOON_MS)
+    samples = recorded(0, 0, 0, first=int(NOON_TS) - 1000)
+    assert ahead(timedelta(minutes=2), samples, fresh_ts=NOON_TS) == NOON_TS - 120 * 10**9
+
+
+@pytest.mark.parametrize("at", [20240501, 1_714_564_800, 1_714_564_800_000, 1_714_564_800_000_000])
+def test_numbers_of_another_unit_are_no_timestamps(at: int) -> None:
+    """They read, and exported, an empty store."""
+    with pytest.raises(UsageError, match="nanoseconds since 1970"):
+        world(at)
+    assert world(1) == 1
+    assert world(WORLD - 50) == WORLD - 50
+
+
 # -- snapshots -------------------------------------------------------------------------------------
 
 
@@ -216,6 +293,22 @@ def test_a_snapshot_of_a_datetime_asks_for_the_oracles_samples(client: Client) -
     client.write(b"a", b"1")
     with pytest.raises(SnapshotTooOld, match="no time sample"):
         client.tm.snapshot(at=timedelta(0))
+
+
+def test_a_snapshot_goes_back_though_timestamps_stand_still(client: Client) -> None:
+    """The oracle's date was set back by an hour, and a minute ago was the hour before that."""
+    client.naive._last = client.clock.wall_ms() * 1_000_000 + 3600 * 10**9
+    control = client.tm.session.control
+    control.replace(FIRST_TIMESTAMP_FACT, None, encode_long(WORLD))
+    for minute in range(3):
+        client.write(b"a", b"%d" % minute)
+        client.tm.begin().rollback()
+        wall_ms = client.clock.wall_ms() - (2 - minute) * MINUTE_MS
+        sample = Sample(minute * MINUTE_MS, wall_ms, client.naive._last)
+        control.write(sample_row(sample.elapsed_ms), encode_document(sample))
+    now = datetime.fromtimestamp(client.clock.wall_ms() / 1000, UTC)
+    for at in (timedelta(minutes=1), now - timedelta(minutes=1)):
+        assert client.tm.snapshot(at=at).table(TABLE).row(b"a") == {b"cf:q": b"1"}
 
 
 # -- the horizon -----------------------------------------------------------------------------------

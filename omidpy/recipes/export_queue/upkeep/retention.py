@@ -17,8 +17,8 @@ from omidpy.base.timing.ages import issued_before
 from omidpy.base.words.durations import MAX_DURATION_S
 from omidpy.errors import ExportError, SnapshotTooOld, UsageError
 from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
-from omidpy.model import FIRST_WORLD_TIMESTAMP, Timestamp
-from omidpy.reading.time_travel import read_timestamp
+from omidpy.model import Timestamp
+from omidpy.reading.time_travel import may_be_counted, read_timestamp
 from omidpy.recipes.export_queue.entries.acknowledgement import ROWS_AT_ONCE, remove
 from omidpy.recipes.export_queue.entries.stored.state import BucketRows, BucketState, table_name
 from omidpy.recipes.export_queue.entries.view import View
@@ -176,11 +176,12 @@ def _kept_from(tm: TransactionManager, fresh_ts: int, keep_s: float) -> Timestam
 
 def _timestamp(tm: TransactionManager, fresh_ts: int, at: int | datetime | timedelta) -> Timestamp:
     first_ts = tm.session.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
-    counts = first_ts < FIRST_WORLD_TIMESTAMP and not isinstance(at, int)
+    now_ms = tm.session.clock.wall_ms()
+    is_asked = not isinstance(at, int) and may_be_counted(first_ts, fresh_ts, now_ms=now_ms)
     return read_timestamp(
         at,
         fresh_ts=Timestamp(fresh_ts),
         first_ts=first_ts,
-        samples=tm.session.watermarks.samples() if counts else [],
-        now_ms=tm.session.clock.wall_ms(),
+        samples=tm.session.watermarks.samples() if is_asked else [],
+        now_ms=now_ms,
     )
