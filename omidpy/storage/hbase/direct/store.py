@@ -95,7 +95,7 @@ class NativeStore(NativeReads):
         super().__init__(address, NativeClient(address) if client is None else client)
         self._durability = FSYNC_WAL if address.durability == "fsync" else 0
         self._store_id: str | None = None
-        self._tokens = tokens.Source(self._client.calls.fetch_token, SystemClock().wall_ms)
+        self._tokens = tokens.Source(self._client.calls.fetch_token)
 
     def token_to_hand_on(self) -> tokens.Token | None:
         """Return what proves who we are to tasks in other processes; None without Kerberos.

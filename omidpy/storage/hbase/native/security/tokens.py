@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import RemoteProtocolError
 from omidpy.storage.hbase.native.faults import Garbled, NoTicket
 from omidpy.storage.hbase.native.values import META_REGION
@@ -48,6 +49,11 @@ class Token:
         """When it ends; 0 if it does not say."""
         return self._number(V5)
 
+    @property
+    def lasts_ms(self) -> int:
+        """For how long HBase takes it, by its own clock; 0 if it does not say."""
+        return max(self.ends_ms - self.issued_ms, 0)
+
     def _number(self, wanted: int) -> int:
         message = self.identifier
         if int.from_bytes(message[:4]) == len(message) - 4:
@@ -74,8 +80,9 @@ class Token:
         """
         if self.has_ended(now_ms):
             raise NoTicket(
-                "the token that this process was handed has ended; start the job again, whose "
-                "driver then fetches another"
+                "the token that this process was handed has ended, by the date of this machine; "
+                "set that right if it is wrong, else start the job again, whose driver then "
+                "fetches another"
             )
 
 
@@ -141,11 +148,15 @@ def held(url: str) -> Token | None:
 class Source:
     """Tokens for other processes: one that is good for long is handed on again."""
 
-    def __init__(self, fetch: Callable[[], Token], now_ms: Callable[[], int]) -> None:
-        """Fetch tokens by a function."""
+    def __init__(
+        self,
+        fetch: Callable[[], Token],
+        now_s: Callable[[], float] = SystemClock.monotonic_s,
+    ) -> None:
+        """Fetch tokens by a function; `now_s` is elapsed time, since dates differ, and are set."""
         self._fetch = fetch
-        self._now_ms = now_ms
-        self._last: Token | None = None
+        self._now_s = now_s
+        self._last: tuple[Token, float] | None = None
 
     def token(self) -> Token:
         """Return one.  Cost: 1 RPC, unless the last one is good.
@@ -153,7 +164,7 @@ class Source:
         Two threads may fetch one each.  A lock would be another process's for ever where it is held
         during a fork.
         """
-        last = self._last
-        if last is None or not last.is_good_for_long(self._now_ms()):
-            last = self._last = self._fetch()
-        return last
+        last, now_s = self._last, self._now_s()
+        if last is None or 1000 * (now_s - last[1]) >= last[0].lasts_ms / 2:
+            last = self._last = self._fetch(), now_s  # from before: it is no younger
+        return last[0]
