@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.base.within import within
 from omidpy.errors import OmidError
 
@@ -69,7 +69,7 @@ class Shown:
 @dataclass(slots=True)
 class _Run:
     future: Future[Any] = field(default_factory=Future)
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = field(default_factory=SystemClock.monotonic_s)
     ended_s: float | None = None
 
 
@@ -126,7 +126,10 @@ class Loader:
     def _serves(run: _Run, part: Part) -> bool:
         if run.ended_s is None:
             return True
-        return run.future.exception() is None and time.monotonic() - run.ended_s < part.may_be_s
+        return (
+            run.future.exception() is None
+            and SystemClock.monotonic_s() - run.ended_s < part.may_be_s
+        )
 
     def _load(self, part: Part, run: _Run) -> None:
         try:
@@ -139,7 +142,7 @@ class Loader:
         else:
             self._end(run)
             with self._lock:
-                self._last[part.key] = (found, time.monotonic())
+                self._last[part.key] = (found, SystemClock.monotonic_s())
                 self._last.move_to_end(part.key)
                 while len(self._last) > MAX_KEPT:
                     self._last.popitem(last=False)
@@ -147,11 +150,11 @@ class Loader:
 
     def _end(self, run: _Run) -> None:
         with self._lock:
-            run.ended_s = time.monotonic()
+            run.ended_s = SystemClock.monotonic_s()
             self._loading -= 1
 
     def _as_shown(self, part: Part, run: _Run | None) -> Shown:
-        now_s = time.monotonic()
+        now_s = SystemClock.monotonic_s()
         if run is not None and run.future.done():
             error = run.future.exception()
             if error is None:

@@ -12,7 +12,6 @@ import hmac
 import secrets
 import stat
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import ConfigError
 
 MIN_TOKEN_CHARACTERS: Final = 24
@@ -94,7 +94,7 @@ def _digest(token: str) -> bytes:
 class Sessions:
     """Who has typed in a token, and not left since."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = SystemClock.monotonic_s) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._people: OrderedDict[str, tuple[Person, float]] = OrderedDict()

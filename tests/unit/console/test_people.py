@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 import omidpy
+from omidpy.base.timing.clock import SystemClock
 from omidpy.console import app, deeds, people
 from omidpy.console.deeds import Journal
 from omidpy.console.people import SESSION_S, Sessions, Tokens, is_ours
@@ -363,6 +364,11 @@ def test_whoever_signs_out_is_nobody(world: World) -> None:
     assert "alice may change something" in ask(world.console, "/jobs", cookie=cookie).text
     assert ask(world.console, "/sign-out", form={}, cookie=cookie).status == 303
     assert "alice" not in ask(world.console, "/jobs", cookie=cookie).text
+
+
+def test_the_time_asleep_counts() -> None:
+    """A laptop that was closed over night let him in who had it in the morning."""
+    assert Sessions()._clock is SystemClock.monotonic_s
 
 
 def test_a_session_ends_after_a_working_day() -> None:
