@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 
 from omidpy.base.timing.ages import Sample
 from omidpy.model import TIMESTAMP_STEP
-from tso.core.beginning import MAX_CLOCK_LEAD_MS
 from tso.core.events import Now
 from tso.core.shares.clients import SHARES_IN_ALL, share_of
 
@@ -55,14 +54,8 @@ _KEPT_MS: Final = 90 * 24 * 3600 * 1000
 class OracleTime:
     """Elapsed time that survives restarts, and a date that cannot leap."""
 
-    def __init__(self, now: Now, *, last_sample: Sample | None, issued_ms: int = 0) -> None:
-        """Go on from the newest recorded sample.
-
-        Args:
-            now: The start.
-            last_sample: The newest that was recorded.
-            issued_ms: The date of the last timestamp before, where it tells one.
-        """
+    def __init__(self, now: Now, *, last_sample: Sample | None) -> None:
+        """Go on from the newest recorded sample."""
         self.rejected_lead_ms = 0
         """How far ahead the wall clock is that is not believed; 0 if it is."""
         elapsed_ms = 0
@@ -71,7 +64,6 @@ class OracleTime:
         self._start_elapsed_ms = elapsed_ms
         self._start_s = now.monotonic_s
         self._start_wall_ms = now.wall_ms
-        self._issued_ms = issued_ms
         self._lead_ms = 0
 
     def elapsed_ms(self, now: Now) -> int:
@@ -82,27 +74,17 @@ class OracleTime:
         """Return the date in milliseconds.
 
         A wall clock that runs ahead of elapsed time by more than `MAX_WORLD_LEAD_MS` is replaced by
-        elapsed time.  One that runs behind is believed: timestamps never go back anyway.  And one
-        that was behind the last timestamp at the start was wrong: when it is set right it is judged
-        as at a start.
+        elapsed time.  One that runs behind is believed: timestamps never go back anyway.
         """
         # Here as there without a call: each event that the oracle hears asks for both.
         running_ms = round((now.monotonic_s - self._start_s) * 1000)
         lead_ms = now.wall_ms - self._start_wall_ms - running_ms
         if lead_ms > MAX_WORLD_LEAD_MS:
-            if not self._is_set_right(now.wall_ms - running_ms):
-                self.rejected_lead_ms = lead_ms
-                return self._start_wall_ms + running_ms + self._lead_ms
-            self._start_wall_ms += lead_ms
-            self._lead_ms = lead_ms = 0
+            self.rejected_lead_ms = lead_ms
+            return self._start_wall_ms + running_ms + self._lead_ms
         self.rejected_lead_ms = 0
         self._lead_ms = max(self._lead_ms, lead_ms)
         return now.wall_ms
-
-    def _is_set_right(self, start_wall_ms: int) -> bool:
-        """Say whether the date at the start was wrong, and may have been this one."""
-        was_behind = self._start_wall_ms < self._issued_ms - MAX_WORLD_LEAD_MS
-        return was_behind and start_wall_ms <= self._issued_ms + MAX_CLOCK_LEAD_MS
 
 
 def _downtime_ms(now: Now, last_sample: Sample) -> int:

@@ -121,11 +121,7 @@ class Machine(Generic[Ticket]):
     ) -> None:
         """Take over where the last instance ended: nothing begun before can commit unseen."""
         self.epoch: Final = inherited.epoch
-        self.time: Final = OracleTime(
-            now,
-            last_sample=inherited.last_sample,
-            issued_ms=inherited.epoch // TIMESTAMPS_PER_MS,
-        )
+        self.time: Final = OracleTime(now, last_sample=inherited.last_sample)
         self.vouched_until_s = inf
         """By the monotonic clock: until then no other oracle answers.  The shell moves it on."""
         self.has_omids_clients = False

@@ -21,7 +21,6 @@ from omidpy.wire.messages import (
 from tests.machines.oracle_driver import INCREMENTAL, Disk, Driver, commit_request, small
 from tso.core import machine as machine_module
 from tso.core import settings as settings_module
-from tso.core.beginning import MAX_CLOCK_LEAD_MS
 from tso.core.past import promises as promises_module
 from tso.core.settings import Settings
 
@@ -660,28 +659,6 @@ def test_the_clock_before_the_ceiling_does_not_stop_a_new_instance() -> None:
     clock.step_wall(milliseconds=-3_600_000)
     after = Driver(WORLD, disk=before.disk, clock=clock)
     assert after.begin() == ceiling + 50
-
-
-@pytest.mark.parametrize("years", [1, 50])
-def test_a_clock_that_was_wrong_at_the_start_is_followed_when_it_is_right(years: int) -> None:
-    """A machine without a clock begins in 1970: timestamps stood still until a restart."""
-    clock = ManualClock()
-    before = Driver(WORLD, clock=clock)
-    before.begin()
-    behind_ms = years * 365 * 86_400_000
-    clock.step_wall(milliseconds=-behind_ms)
-    after = Driver(WORLD, disk=before.disk, clock=clock)
-    after.begin()
-    clock.advance(60)
-    clock.step_wall(milliseconds=behind_ms + 2 * MAX_CLOCK_LEAD_MS)
-    assert after.begin() < before.disk.ceiling + 2 * 10**9, "it is a month ahead of what was issued"
-    assert after.machine.time.rejected_lead_ms > 0
-    clock.step_wall(milliseconds=-2 * MAX_CLOCK_LEAD_MS)
-    assert after.begin() == FIRST + 60 * 10**9
-    assert after.machine.time.rejected_lead_ms == 0
-    # And from here on as one that was right from the start.
-    clock.step_wall(milliseconds=3_600_000)
-    assert after.begin() <= FIRST + 61 * 10**9
 
 
 # -- the end ---------------------------------------------------------------------------------------
