@@ -150,8 +150,11 @@ class CommitOutcomeUnknown(OmidError):
     Never retried blindly: `retryable` is False, unless the transaction has an idempotency key, by
     which the next one finds out.  `start_ts` names the transaction, `witness` one of the cells it
     wrote as (table, cell), whose shadow cell is evidence that outlives the commit entry; `others`
-    are such cells of the other tables that it wrote.
+    are such cells of the other tables that it wrote.  `store_id` is the id of its store, None if
+    that is not known.
     """
+
+    store_id: str | None = None
 
     def __init__(
         self,
@@ -160,6 +163,7 @@ class CommitOutcomeUnknown(OmidError):
         start_ts: Timestamp,
         witness: tuple[str, Cell] | None = None,
         others: tuple[tuple[str, Cell], ...] = (),
+        store_id: str | None = None,
         retryable: bool | None = None,
         advice: str = "",
     ) -> None:
@@ -168,6 +172,7 @@ class CommitOutcomeUnknown(OmidError):
         self.start_ts = start_ts
         self.witness = witness
         self.others = others
+        self.store_id = store_id
 
 
 class AlreadyCommitted(OmidError):

@@ -295,6 +295,7 @@ class TransactionManager(Alone):
         self._check_usable()
         if isinstance(snapshot, Transaction):
             snapshot.check_open()
+            self._check_store(snapshot.session.outcomes.store_id(), snapshot.start_ts)
             snapshot = snapshot.start_ts
         from omidpy.facts.holds import hold  # noqa: PLC0415 - few hold a snapshot
 
@@ -451,8 +452,15 @@ class TransactionManager(Alone):
                 commit that has not happened is then forbidden; a token may be of a running
                 transaction, which is left alone.  A bare start_ts asks the commit table alone and
                 writes nothing.
+
+        Raises:
+            UsageError: it is of another store, where nothing could be found of it here.
         """
         self._check_usable()
+        if isinstance(what, Transaction):
+            self._check_store(what.session.outcomes.store_id(), what.start_ts)
+        elif isinstance(what, CommitOutcomeUnknown):
+            self._check_store(what.store_id, what.start_ts)
         match what:
             case Transaction(status=TransactionStatus.COMMITTED):
                 return Committed(what.commit_ts)
@@ -482,6 +490,18 @@ class TransactionManager(Alone):
         raise TypeError(
             f"outcome() takes a transaction, its error, its token or a start_ts, not {what!r}"
         )
+
+    def _check_store(self, store_id: str | None, start_ts: int) -> None:
+        """Refuse what is of another store: of a commit that is there nothing is found here (I9).
+
+        Raises:
+            UsageError: it is.
+        """
+        if store_id is not None and store_id != self.store.store_id:
+            raise UsageError(
+                f"transaction {start_ts} is one of another store than {self.store.url}; ask the "
+                "manager that began it, or another one of its store"
+            )
 
     # -- changes -------------------------------------------------------------------------------
 

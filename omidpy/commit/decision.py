@@ -107,6 +107,7 @@ def decide(
             start_ts=start_ts,
             witness=next(iter(witnesses), None),
             others=tuple(witnesses[1:]),
+            store_id=outcomes.store_id(),
             retryable=has_key,
             advice=_WITH_A_KEY if has_key else _WITHOUT,
         ) from error

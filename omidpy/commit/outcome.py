@@ -24,7 +24,7 @@ from omidpy.base.reach import reached
 from omidpy.base.tables import OWN_TABLE_PREFIX
 from omidpy.base.timing.clock import Clock
 from omidpy.base.timing.pauses import Pauses
-from omidpy.errors import OracleUnavailable, StorageError
+from omidpy.errors import OmidError, OracleUnavailable, StorageError
 from omidpy.facts.commit_table import (
     FIRST_TIMESTAMP_FACT,
     CommitTable,
@@ -75,6 +75,13 @@ class OutcomeFinder:
         self._clock = clock
         self._budget_s = budget_s
         self._pause = pause
+
+    def store_id(self) -> str | None:
+        """Return the id of the store whose transactions these are; None: it cannot be read now."""
+        try:
+            return self._store.store_id
+        except OmidError:
+            return None
 
     def settle(
         self,

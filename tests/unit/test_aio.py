@@ -109,7 +109,7 @@ async def _with_manager(
         (
             aio.Worker,
             worker.Worker,
-            {"check_open", "check_unindexed", "check_writable", "is_running", "wrote"},
+            {"check_open", "check_unindexed", "check_writable", "is_running", "session", "wrote"},
         ),
         (aio.HeldSnapshot, holds.HeldSnapshot, {"confirm", "write"}),
     ],

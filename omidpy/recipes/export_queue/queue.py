@@ -339,7 +339,9 @@ class ExportQueue:
         Raises:
             NoSuchQueue: it was dropped.
             QueueFull: it takes nothing for some seconds.
+            UsageError: the transaction is one of another store.
         """
+        self._check_store(writer)
         definition = self._current().of_adders()
         if definition is None:
             reached("export.closed_to_adders", "X7")
@@ -356,6 +358,26 @@ class ExportQueue:
                 f"the export queue {self.id!r} was dropped, or got other buckets just now; begin "
                 f"the transaction again: {error}"
             ) from error
+
+    def _check_store(self, writer: Writer) -> None:
+        """Refuse a transaction of another store, or of other tables of this one.
+
+        It would add by this queue's buckets to the queue of that one, which may have fewer: no
+        worker exports what is in others.
+
+        Raises:
+            UsageError: it is.
+        """
+        ours, theirs = self._tm.session, writer.session
+        if theirs is ours:
+            return
+        is_same = theirs.store.store_id == ours.store.store_id
+        if not is_same or theirs.catalog.table_prefix != ours.catalog.table_prefix:
+            raise UsageError(
+                f"the export queue {self.id!r} was opened by a manager of {ours.store.url}, and "
+                f"transaction {writer.start_ts} is one of other tables; open the queue by its own "
+                "manager, or call tx.queue(...)"
+            )
 
     def _heard_as(self) -> Queue:
         return Queue(self._tm.store.store_id, self._table)

@@ -91,6 +91,11 @@ class Worker(Alone):
             minds_indexes=minds_indexes,
         )
 
+    @property
+    def session(self) -> Session:
+        """What it shares with others of its manager."""
+        return self._session
+
     def queue(self, queue_id: str) -> Adding:
         """Return an export queue, to add entries to it in the owner's transaction."""
         self.check_open()

@@ -6,6 +6,7 @@ aborted that may still commit.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -21,6 +22,7 @@ from omidpy.errors import (
     RemoteProtocolError,
     StorageUnavailable,
     TransactionAborted,
+    UsageError,
 )
 from omidpy.facts.commit_table import COMMIT
 from omidpy.facts.control import ControlTable
@@ -676,3 +678,40 @@ def test_outcome_takes_what_names_a_transaction(client: Client, what: object) ->
     """`True` is an int to Python, and no timestamp."""
     with pytest.raises(TypeError, match=r"outcome\(\) takes a transaction"):
         client.tm.outcome(what)  # type: ignore[arg-type]  # that is the point
+
+
+# -- two stores ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asks_by", ["transaction", "error", "error of another process"])
+def test_no_other_store_is_asked_what_became_of_a_commit(asks_by: str) -> None:
+    """It found nothing, called the commit aborted, and its cells were removed (I8)."""
+    client, other = Client(FaultyStore(MemoryStore())), Client()
+    tx, error = unknown(client, decided=True)
+    what: Transaction | CommitOutcomeUnknown = error
+    if asks_by == "transaction":
+        what = tx
+    elif asks_by == "error of another process":
+        what = pickle.loads(pickle.dumps(error))
+    other.write()
+    with pytest.raises(UsageError, match="is one of another store than memory:"):
+        other.tm.outcome(what)
+    assert isinstance(client.tm.outcome(what), Committed)
+    assert client.read() == {b"cf:q": b"v"}
+
+
+def test_an_error_of_an_earlier_version_names_no_store() -> None:
+    """It is asked for where it is brought."""
+    client = Client(FaultyStore(MemoryStore()))
+    _, error = unknown(client, decided=True)
+    assert error.store_id == client.store.store_id
+    del error.__dict__["store_id"]
+    assert isinstance(client.tm.outcome(error), Committed)
+
+
+def test_a_snapshot_of_another_store_is_not_held() -> None:
+    """Nothing would be held, and its reader learn that when it is gone."""
+    client, other = Client(), Client()
+    with pytest.raises(UsageError, match="is one of another store"):
+        other.tm.hold(client.tm.snapshot(), for_s=60)
+    client.tm.hold(client.tm.snapshot(), for_s=60)

@@ -21,6 +21,7 @@ from omidpy.errors import (
     UsageError,
 )
 from omidpy.facts.tables.catalog import LAYOUT_AGE_S
+from omidpy.manager import TransactionManager
 from omidpy.model import FIRST_WORLD_TIMESTAMP
 from omidpy.recipes.export_queue import ExportQueue
 from omidpy.recipes.export_queue import queue as queue_module
@@ -556,3 +557,31 @@ def test_the_table_of_a_queue_counts_as_one_of_the_users() -> None:
     assert is_system_table("OMIDPY_EXPORTS")
     assert is_system_table("OMIDPY_FATE")
     assert TABLE in Scene().tm.tables()
+
+
+def test_a_queue_adds_to_no_transaction_of_another_store(scene: Scene) -> None:
+    """It went into a bucket of this queue's, which no worker of that one's exports."""
+    other = Scene()
+    wide = ExportQueue.create(scene.tm, "wide", buckets=8)
+    ExportQueue.create(other.tm, "wide", buckets=1)
+    with other.tm.begin() as tx:
+        adds: list[Callable[[], object]] = [
+            lambda: wide.add(tx, b"k", 1),
+            lambda: wide.add_all(tx, [(b"k", 1)]),
+            lambda: wide.record(tx, tables=[USERS_TABLE]),
+            lambda: wide.add(other.tm.resume(tx.token()), b"k", 1),
+        ]
+        for add in adds:
+            with pytest.raises(UsageError, match="is one of other tables"):
+                add()
+        tx.queue("wide").add(b"k", 2)
+    found = ExportQueue.open(other.tm, "wide").peek()
+    assert [entry.value for entry in found] == [2]
+
+
+def test_a_queue_adds_to_a_transaction_of_another_manager_of_its_store(scene: Scene) -> None:
+    """A program may have several."""
+    again = TransactionManager(scene.client.store, scene.client.oracle, clock=scene.clock)
+    with again.begin() as tx:
+        scene.queue.add(tx, b"k", "by another")
+    assert scene.export() == ["by another"]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from omidpy.base.timing.clock import Clock
     from omidpy.facts.control import ControlTable
     from omidpy.recipes.export_queue.entries.stored.state import Definition, Places
+    from omidpy.tx.session import Session
     from omidpy.tx.table import TransactionalTable
     from omidpy.tx.writes.ordinals import Ordinals
 
@@ -63,6 +64,11 @@ class Writer(Protocol):
     @property
     def start_ts(self) -> int:
         """The start timestamp of its transaction."""
+        ...
+
+    @property
+    def session(self) -> Session:
+        """What it shares with others of its manager."""
         ...
 
     @property

@@ -468,7 +468,9 @@ def use_once(tx: Transaction, once: Once) -> None:
         once.check(tx)
     except AlreadyCommitted as before:
         if before.start_ts == tx.start_ts:
-            raise CommitOutcomeUnknown(str(before), start_ts=tx.start_ts, witness=None) from before
+            raise CommitOutcomeUnknown(
+                str(before), start_ts=tx.start_ts, store_id=tx.session.outcomes.store_id()
+            ) from before
         tx.rollback()
         raise
     except UsageError:
