@@ -256,10 +256,16 @@ class Transaction:
     set_rollback_only = awaited(transaction.Transaction.set_rollback_only)
     token = awaited(transaction.Transaction.token)
     merge = written(transaction.Transaction.merge)
-    discard = written(transaction.Transaction.discard)
     publish = written(transaction.Transaction.publish)
     published = awaited(transaction.Transaction.published)
     parts = awaited(transaction.Transaction.parts)
+
+    async def discard(self, worker: str | Worker) -> None:
+        """Give up a worker whose part will not be merged; see the blocking `discard`."""
+        given = worker.blocking if isinstance(worker, Worker) else worker
+        await self._discard(given)
+
+    _discard = written(transaction.Transaction.discard)
 
     def table(
         self, name: str, *, conflict_free: bool = False, phoenix_indexes: str | None = None

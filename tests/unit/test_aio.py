@@ -1356,3 +1356,21 @@ def test_a_block_ends_and_a_manager_closes_without_a_thread(
             client.read(b"a")
 
     asyncio.run(main())
+
+
+def test_a_worker_at_hand_is_discarded_as_by_a_blocking_client() -> None:
+    """By itself, or by its id."""
+
+    async def main(tm: aio.TransactionManager, client: Client) -> None:
+        async with tm.begin() as tx:
+            token = await tx.token()
+            for name in (b"a", b"b"):
+                async with asyncio.timeout(PATIENCE_S):
+                    dead = await tm.resume(token)
+                    await dead.table(TABLE).put(name, {b"cf:q": b"v"})
+                    await dead.finish()
+                await tx.discard(dead if name == b"a" else dead.worker_id)
+            await tx.table(TABLE).put(b"c", {b"cf:q": b"v"})
+        assert [cell[0] for cell in client.raw_data()] == [b"c"]
+
+    run(main)
