@@ -38,6 +38,7 @@ from omidpy.fate.running.sweep import Keep
 from omidpy.fate.step import Step, encode_step
 from omidpy.fate.store import FateStore
 
+from omidpy.storage import forking
 MAX_NAME: Final = 100
 """Characters of the name of a kind of operation: it is a column of every listing."""
 
@@ -89,8 +90,7 @@ class Fate:
         self.store = store
         self.clock = clock or SystemClock()
         self.locks = Locks(store)
-        self._waiters: dict[str, list[_Waiter]] = {}
-        self._mutex = threading.Lock()
+        forking.begin_anew(self, Fate._begin)
         self._executor = Executor(
             store,
             env,
@@ -104,6 +104,11 @@ class Fate:
         )
 
     # -- operations ----------------------------------------------------------------------------
+    def _begin(self) -> None:
+        """Have nobody who waits, in this process."""
+        self._waiters: dict[str, list[_Waiter]] = {}
+        self._mutex = threading.Lock()
+
 
     def submit(
         self, name: str, step: Step, *, key: object = None, auto_clean: bool = False

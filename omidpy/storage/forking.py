@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Final, Protocol
-from weakref import WeakSet
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 from omidpy.base.within import within
+
+T = TypeVar("T")
 
 
 class ForkAware(Protocol):
@@ -40,6 +43,18 @@ def register(thing: ForkAware) -> None:
     within(_gate, _registered.add, thing)
 
 
+_anew: Final[WeakKeyDictionary[Any, Callable[[Any], object]]] = WeakKeyDictionary()
+
+
+def begin_anew(thing: T, begin: Callable[[T], object]) -> None:
+    """Call `begin(thing)` now, and in every child that is forked, as long as `thing` lives.
+
+    For what a child has to forget of its parent's threads: their locks, above all.
+    """
+    begin(thing)
+    within(_gate, _anew.__setitem__, thing, begin)
+
+
 def _before_fork() -> None:
     _gate.acquire()
     for thing in list(_registered):
@@ -60,6 +75,8 @@ def _after_fork_in_child() -> None:
     for thing in _suspended:
         thing.after_fork_in_child()
     _suspended.clear()
+    for thing, begin in list(_anew.items()):
+        begin(thing)
 
 
 os.register_at_fork(

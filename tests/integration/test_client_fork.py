@@ -254,3 +254,44 @@ FORKED_AIO = """
 def test_a_manager_of_asyncio_goes_on_in_a_forked_child() -> None:
     """Its threads are the parent's; a call that waits for them can not even be cancelled."""
     assert run_script(FORKED_AIO) == "went on\n"
+
+
+FORKED_QUEUE = """
+    import os, signal, threading
+    from omidpy.recipes.export_queue import ExportQueue
+    from omidpy.recipes.export_queue.entries.bell import BELL
+    from omidpy.recipes.export_queue.entries.stored.state import DEFINITION_AGE_S
+    from tests.machines.clients import Client
+
+    client = Client()
+    queue = ExportQueue.create(client.tm, "q")
+    runner = queue.runner(lambda batch: None)
+    taken, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        with queue._lock, BELL._lock, runner._lock:
+            taken.set()
+            go_on.wait()
+
+    BELL.listen(queue._heard_as(), runner)
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    taken.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        client.clock.advance(2 * DEFINITION_AGE_S)
+        with client.tm.begin() as tx:
+            queue.add(tx, b"k", 1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, status
+    go_on.set()
+    thread.join()
+    print("went on")
+"""
+
+
+def test_a_child_adds_to_a_queue_whatever_threads_of_its_parent_hold() -> None:
+    """They export the queue, or read its definition at this moment, and do not exist there."""
+    assert run_script(FORKED_QUEUE) == "went on\n"

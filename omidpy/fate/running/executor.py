@@ -41,6 +41,7 @@ from omidpy.fate.running.sweep import Keep, Sweeper
 from omidpy.fate.store import FateStore
 from omidpy.life.base import Member
 from omidpy.life.heart import BEATS_PER_LEASE, beat_until
+from omidpy.storage import forking
 
 log = logging.getLogger(__name__)
 
@@ -82,19 +83,7 @@ class Executor:
         self._poll_s = poll_s
         self._pools = Pools(pools)
         self._on_end = on_end
-        self._dispatcher = Dispatcher(self._pools, self._clock.boot)
-        self._lock = threading.RLock()
-        self._condition = threading.Condition(self._lock)
-        self._stopping = threading.Event()
-        self._is_over = threading.Event()
-        self._has_news = False
-        self._held: list[Operation] = []
-        self._looked_s = -math.inf
-        self._ended: frozenset[FateId] = frozenset()
-        """What was finished at the last look."""
         self._look_s = min(lease_s / BEATS_PER_LEASE, LONGEST_LOOK_S)
-        self._beaten_s = 0.0
-        self._worker: Member | None = None
         self._judge = store.new_judge(self._clock)
         self._runner = Runner(
             store,
@@ -103,13 +92,35 @@ class Executor:
             locks=Locks(store),
             caller=caller,
             patience=self._patience,
-            is_stopping=self._stopping.is_set,
+            is_stopping=lambda: self._stopping.is_set(),  # noqa: PLW0108 - a child has another
         )
         self._sweeper = Sweeper(store, self._judge, self._clock, keep)
+        self._seldom = Seldom(log)
+        self._stopping = threading.Event()
+        forking.begin_anew(self, Executor._begin)
+
+    def _begin(self) -> None:
+        """Have nothing in hand, in this process.
+
+        Of a parent the threads are its own, and so is the worker with all that it has reserved: of
+        two processes with one worker each would take the other's operations for its own.
+        """
+        self._dispatcher = Dispatcher(self._pools, self._clock.boot)
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
+        was_stopped, self._stopping = self._stopping.is_set(), threading.Event()
+        if was_stopped:
+            self._stopping.set()
+        self._is_over = threading.Event()
+        self._has_news = False
+        self._held: list[Operation] = []
+        self._looked_s = -math.inf
+        self._ended: frozenset[FateId] = frozenset()
+        """What was finished at the last look."""
+        self._beaten_s = 0.0
+        self._worker: Member | None = None
         self._runners: list[threading.Thread] = []
         self._others: list[threading.Thread] = []
-        self._pid = os.getpid()
-        self._seldom = Seldom(log)
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -157,8 +168,6 @@ class Executor:
             False if a step still runs after `timeout_s` seconds: it keeps its reservation, and the
             executor goes on showing that it lives.
         """
-        if os.getpid() != self._pid:
-            return True  # a forked child has no thread of it, and the worker is the parent's
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._stopping.set()
         within(self._lock, self._condition.notify_all)
@@ -240,7 +249,9 @@ class Executor:
     # -- threads -------------------------------------------------------------------------------
 
     def _run(self, pool: str) -> None:
-        while (taken := self._take(pool)) is not None:
+        pid = os.getpid()
+        # A step that forks, and returns in the child, leaves no executor there.
+        while os.getpid() == pid and (taken := self._take(pool)) is not None:
             try:
                 self._run_one(*taken)
             except BaseException:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -185,6 +186,7 @@ class _Run:
         self._runner = runner
         self._worker = worker
         self._operation = operation
+        self._pid = os.getpid()
         self._mutex = threading.Lock()  # a step may have threads of its own
         self._reservation = operation.reservation
         self._progress: str | None = None
@@ -210,6 +212,7 @@ class _Run:
 
     def confirm(self) -> None:
         """See `StepContext`."""
+        self._check_process()
         found = self._runner.store.read(self._operation.id)
         if found is None or found.reservation is None or found.reservation != self._reservation:
             raise ReservationLost(f"operation {self.id} is somebody else's now; nothing was done")
@@ -398,7 +401,19 @@ class _Run:
 
     def _write_alone(self, change: Callable[[Operation], Operation]) -> None:
         try:
+    def _check_process(self) -> None:
+        """See that this is the process that runs the operation.
+
+        A child that a step has forked, and that ends by `sys.exit`, would give back what its parent
+        is at.
+        """
+        if self._pid != os.getpid():
+            raise ReservationLost(
+                f"operation {self.id} is run by the process that this one was forked from"
+            )
+
             self._write_from(self._operation, change)
+        self._check_process()
         except ReservationLost:
             # Unless the reservation still stands: then it was a word of progress of ours whose
             # answer was lost, since no other executor writes meanwhile.

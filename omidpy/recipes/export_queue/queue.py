@@ -50,6 +50,7 @@ from omidpy.recipes.export_queue.upkeep.lag import Lag, known, measure, measure_
 from omidpy.recipes.export_queue.upkeep.manual import looking, repairing, restating
 from omidpy.recipes.export_queue.upkeep.manual.letters import DeadLetters
 from omidpy.recipes.export_queue.upkeep.settings import check_buckets, definition_of
+from omidpy.storage import forking
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
@@ -76,7 +77,7 @@ class ExportQueue:
         self._definition = definition
         self._read_s = read_s
         """When a reading of the definition began, by the monotonic clock, at the latest."""
-        self._lock = threading.Lock()
+        forking.begin_anew(self, ExportQueue._begin)
         self._limit = Limit(
             tm.session.control,
             places,
@@ -90,6 +91,10 @@ class ExportQueue:
 
     def __repr__(self) -> str:
         return f"<ExportQueue {self.id!r} of {self.buckets} buckets, {self.codec}>"
+
+    def _begin(self) -> None:
+        """Have a lock that no thread of a parent has, in this process."""
+        self._lock = threading.Lock()
 
     # -- life ----------------------------------------------------------------------------------
 

@@ -589,16 +589,6 @@ def test_a_store_that_does_not_answer_for_a_while_is_waited_for(world: World) ->
     assert world.begun.acquire(blocking=False) is False
 
 
-def test_a_forked_child_ends_nothing_of_its_parent(fates: TableFateStore, world: World) -> None:
-    """It has the objects, and none of the threads."""
-    with quick(world, fates) as fate:
-        pid = fate._executor._pid
-        fate._executor._pid = pid + 1
-        assert fate.close()
-        assert fate.submit("TEST", Chain(0)).wait(timeout=LONGEST_S) is Status.SUCCESSFUL
-        fate._executor._pid = pid
-
-
 def test_times_that_make_no_sense_are_refused(fates: TableFateStore) -> None:
     """A lease of nothing would be over at once, and who waits for ever ends with an error."""
     for wrong in ({"lease_s": 0}, {"poll_s": -1}, {"poll_s": inf}, {"lease_s": nan}):

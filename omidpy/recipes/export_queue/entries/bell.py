@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Final, NamedTuple, Protocol
 
 from omidpy.base.within import within
+from omidpy.storage import forking
 
 
 class Queue(NamedTuple):
@@ -30,9 +31,13 @@ class Listener(Protocol):
 
 
 class Bell:
-    """Who listens to which queue.  Safe to share among threads."""
+    """Who listens to which queue.  Safe to share among threads, and after a fork."""
 
     def __init__(self) -> None:
+        forking.begin_anew(self, Bell._begin)
+
+    def _begin(self) -> None:
+        """Have nobody who listens, in this process: a parent's exporters are its own."""
         self._lock = threading.Lock()
         self._listeners: dict[Queue, weakref.WeakSet[Listener]] = {}
 
