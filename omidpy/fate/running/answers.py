@@ -38,7 +38,8 @@ def checked_wait(answer: object, top: Step) -> Defer:
     seconds: object = answer if asked is None else asked.seconds
     reason: object = None if asked is None else asked.reason
     if (
-        not isinstance(seconds, int | float)
+        seconds is True  # to whoever returns it, it says that it is ready
+        or not isinstance(seconds, int | float)
         or not 0 <= seconds <= MAX_DURATION_S
         or not isinstance(reason, str | None)
     ):

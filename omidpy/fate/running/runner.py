@@ -100,7 +100,7 @@ class Ran:
 class _Raised:
     """What a step has raised."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
@@ -312,7 +312,7 @@ class _Run:
             self._write(lambda one: started(one, is_pivot=is_pivot))
 
     def _take_failure(
-        self, top: Step, phase: str, error: Exception, *, is_final: bool = False
+        self, top: Step, phase: str, error: BaseException, *, is_final: bool = False
     ) -> Ran | None:
         """Write what follows from an exception; None: the operation has turned round."""
         operation, retry = self._operation, top.spec.retry
@@ -389,7 +389,9 @@ class _Run:
             return ask()
         except ReservationLost:
             raise
-        except Exception as error:  # whatever it is, it fails the step alone
+        except BaseException as error:  # whatever it is, it fails the step alone
+            if not _is_failure(error):
+                raise
             if (interrupt := _interrupt_behind(error)) is not None:
                 raise interrupt from error
             if self.is_stopping:
@@ -399,8 +401,6 @@ class _Run:
     def _write(self, change: Callable[[Operation], Operation]) -> None:
         within(self._mutex, self._write_alone, change)
 
-    def _write_alone(self, change: Callable[[Operation], Operation]) -> None:
-        try:
     def _check_process(self) -> None:
         """See that this is the process that runs the operation.
 
@@ -412,15 +412,30 @@ class _Run:
                 f"operation {self.id} is run by the process that this one was forked from"
             )
 
-            self._write_from(self._operation, change)
+    def _write_alone(self, change: Callable[[Operation], Operation]) -> None:
         self._check_process()
+        try:
+            self._write_from(self._operation, change)
         except ReservationLost:
             # Unless the reservation still stands: then it was a word of progress of ours whose
             # answer was lost, since no other executor writes meanwhile.
             found = self._runner.store.read(self._operation.id)
-            if not found or not found.reservation or found.reservation != self._reservation:
+            if found is None or not self._is_as_left(found):
                 raise
             self._write_from(found, change)
+
+    def _is_as_left(self, found: Operation) -> bool:
+        """Say whether a record is as we have left it, but for a word of progress.
+
+        One that was put back from a backup, under an executor that lives, has the reservation too,
+        and lacks steps that were done since.
+        """
+        if found.reservation is None or found.reservation != self._reservation:
+            return False
+        mine = self._operation
+        return found == replace(
+            mine, version=found.version, write_id=found.write_id, progress=found.progress
+        )
 
     def _write_from(self, old: Operation, change: Callable[[Operation], Operation]) -> None:
         new = change(old)
@@ -445,6 +460,22 @@ class _Run:
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
     """Return the ^C that a step has made an error of its own of; None: there was none."""
     behind: BaseException | None = error
-    while behind is not None and not isinstance(behind, KeyboardInterrupt):
+    seen: set[int] = set()
+    while behind is not None and id(behind) not in seen:
+        if isinstance(behind, KeyboardInterrupt):
+            return behind
+        seen.add(id(behind))  # `raise error from error` leads back to itself
         behind = behind.__cause__ or behind.__context__
-    return behind
+    return None
+
+
+def _is_failure(error: BaseException) -> bool:
+    """Say whether what a step has raised is its own failure, and not the end of a process.
+
+    So is the cancellation of a task, which nobody but an event loop of the step's own brings about.
+    """
+    if isinstance(error, Exception):
+        return True
+    from asyncio import CancelledError  # noqa: PLC0415 - few steps raise what is none
+
+    return isinstance(error, CancelledError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,8 @@ from omidpy.fate import Defer, Done, Fate, Keep, Locks, Operation, Retry, Status
 from omidpy.fate.operation import CANCELLED, released
 from omidpy.fate.running.runner import MIN_UNDO_TRIES, UNKNOWN_STEP_S, Ran
 from omidpy.fate.step import Again, Answer, StepContext
-from omidpy.fate.table.store import TableFateStore
+from omidpy.fate.table.rows import insertion, removal, row_of
+from omidpy.fate.table.store import FATE_TABLE, TableFateStore
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.basics import an_operation
 from omidpy.testing.faults import FaultyStore, on
@@ -1005,3 +1007,68 @@ def test_what_a_dead_executor_had_is_gone_on_with(bench: Bench) -> None:
     other.run_pending()
     assert bench.world.diary == ["a", "b", "b"]
     assert bench.read(handle.id).result == "second"
+
+
+# -- what nobody expects of a step -----------------------------------------------------------------
+
+
+def test_an_error_that_is_raised_from_itself_fails_its_operation(bench: Bench) -> None:
+    """Who looked for a ^C behind it went round for ever, and kept the operation."""
+
+    def ring() -> None:
+        error = OSError("no more")
+        raise error from error
+
+    bench.world.on_call = {"a": [ring]}
+    ended = bench.run(One("a"))
+    assert ended.status is Status.FAILED
+    assert ended.exception is not None
+    assert (ended.exception.type, ended.exception.message) == ("OSError", "no more")
+
+
+def test_a_loop_that_a_step_runs_fails_it_when_its_task_is_cancelled(bench: Bench) -> None:
+    """It was called again each ten seconds, for ever: no process ends by that."""
+
+    async def cancelled() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    bench.world.on_call = {"a": [lambda: asyncio.run(cancelled())]}
+    ended = bench.run(One("a"))
+    assert ended.status is Status.FAILED
+    assert ended.exception is not None
+    assert ended.exception.type == "CancelledError"
+
+
+def test_no_step_follows_on_a_record_that_was_put_back(bench: Bench) -> None:
+    """It came upon the stack without the one before it, which was never undone."""
+    kept: list[Operation] = []
+
+    def keep() -> Step:
+        kept.extend(one for one in bench.fates.scan() if isinstance(one, Operation))
+        return One("b")
+
+    def put_back() -> Step:
+        cells = bench.store.get(FATE_TABLE, [row_of(kept[0].id)], max_versions=1)[0]
+        bench.store.write({FATE_TABLE: [removal(cells)]})
+        bench.store.write({FATE_TABLE: [insertion(kept[0])]})
+        return One("c")
+
+    bench.world.on_call = {
+        "a": [keep, One("b")],
+        "b": [put_back, One("c")],
+        "c": [ValueError("no more")],
+    }
+    assert bench.run(One("a")).status is Status.FAILED
+    assert bench.world.diary == ["a", "b", "a", "b", "c", "-c", "-b", "-a"]
+
+
+def test_a_yes_is_no_time_to_wait(bench: Bench) -> None:
+    """A step that returned it as it was ready was asked again each second, for ever."""
+    bench.world.on_ready = {"a": [True]}
+    ended = bench.run(One("a"))
+    assert ended.status is Status.FAILED
+    assert ended.exception is not None
+    assert "returned True; return None, seconds" in ended.exception.message
