@@ -37,8 +37,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from omidpy.base.documents import UNREADABLE, Natural, prepared
+from omidpy.base.words.arguments import check_bytes
 from omidpy.errors import CorruptCell, FateError, StorageUnavailable, UsageError
-from omidpy.fate.operation import FateId, Unreadable
+from omidpy.fate.operation import FateId, Unreadable, is_id
 from omidpy.fate.step import Defer
 from omidpy.fate.store import FateStore, brief
 from omidpy.model import KeyRange
@@ -139,11 +140,11 @@ class Locks:
 
         Cost: 1 read; the first time a change too.
         """
-        return self._acquire(table, Entry(FateId(operation_id), Mode.READ, *key_range))
+        return self._acquire(table, _entry(operation_id, Mode.READ, key_range))
 
     def write(self, table: str, operation_id: str, key_range: KeyRange = EVERY_ROW) -> Defer | None:
         """Take a lock that is not shared; see `read`."""
-        return self._acquire(table, Entry(FateId(operation_id), Mode.WRITE, *key_range))
+        return self._acquire(table, _entry(operation_id, Mode.WRITE, key_range))
 
     def release(self, operation_id: str, table: str | None = None) -> None:
         """Give up what an operation holds or wants, on one table or on all that can be read.
@@ -188,14 +189,17 @@ class Locks:
     def release_dangling(self) -> None:
         """Release what belongs to operations that are finished or gone."""
         # Queues first: an operation is there before it asks for a lock.
+        users = set(self._store.lock_users)
         queues, _ = self.read_queues()
-        if not queues:
+        if not queues and not users:
             return
         live = {
             one.id
             for one in self._store.scan_live()
             if isinstance(one, Unreadable) or not one.is_finished
         }
+        # Other executors have ended them, and nothing else of ours would ever forget them.
+        self._store.lock_users.difference_update(users - live)
         for table, queue in queues:
             dangling = {entry.operation for entry in queue.entries} - live
             if dangling:
@@ -223,6 +227,9 @@ class Locks:
             queue = self._change(table, lambda queue: queue.with_entry(entry))
         except CorruptCell as error:
             return Defer(UNREADABLE_S, f"{error}; see `omidpy fate repair`")
+        except StorageUnavailable as error:
+            # Who waits for a lock has done nothing yet: an outage is no failure of his.
+            return Defer(WAIT_S, f"{entry.mode} lock on {table}: not known yet, since {error}")
         blockers = queue.blockers(entry)
         if not blockers:
             return None
@@ -260,6 +267,21 @@ class Locks:
                 failures += 1
                 if not brief(failures):
                     raise
+
+
+def _entry(operation_id: str, mode: Mode, key_range: KeyRange) -> Entry:
+    """Return what an operation wants, if a queue with it can be read again.
+
+    Raises:
+        TypeError: a bound is no bytes.
+        UsageError: it is no operation's id, and the next sweep would free its lock.
+    """
+    if not isinstance(operation_id, str) or not is_id(operation_id):
+        raise UsageError(f"{operation_id!r:.80} is no id of an operation; give tx.id of the step")
+    start, end = key_range
+    check_bytes("the start of a range", start)
+    check_bytes("the end of a range", end)
+    return Entry(FateId(operation_id), mode, start, end)
 
 
 def _encoded(queue: Queue) -> bytes | None:

@@ -42,6 +42,9 @@ MAX_STACK: Final = 100
 MAX_TEXT: Final = 4000
 """Characters that are kept of a message: a listing shows them all."""
 
+MAX_TEXT_BYTES: Final = 6000
+"""The same as JSON: what a hundred steps say that cannot be undone must fit into one znode."""
+
 CANCELLED: Final = "cancelled by user"
 
 _ID: Final = re.compile(r"(?:tx_|FATE\[)?([0-9a-f]{16})\]?")
@@ -203,7 +206,10 @@ def key_text(key: object) -> str:
 def shortened(text: str) -> str:
     """Cut a text that a listing could not show, and let it be one that can be kept."""
     text = storable(text)
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
+    kept = text[:MAX_TEXT]
+    while len(msgspec.json.encode(kept)) > MAX_TEXT_BYTES:
+        kept = kept[: len(kept) * 3 // 4]
+    return text if len(kept) == len(text) else kept[:-3] + "..."
 
 
 def failure_of(error: BaseException, *, step: str = "", phase: str = "") -> Failure:

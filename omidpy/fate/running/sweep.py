@@ -19,7 +19,7 @@ from typing import Final
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import UsageError
 from omidpy.fate.locks import Locks
-from omidpy.fate.operation import Operation, Status
+from omidpy.fate.operation import Operation, Status, Unreadable
 from omidpy.fate.store import FateStore
 from omidpy.life.base import Judge
 
@@ -117,7 +117,10 @@ class Sweeper:
         count = 0
         # What ends from now on stays for so long at least.
         next_s = min(self._keep.auto_clean_s, self._keep.finished_s, self._keep.new_s)
-        for operation in self._store.in_order():
+        # One by one: the results of all that have ended may be more than there is memory.
+        for operation in self._store.scan():
+            if isinstance(operation, Unreadable):
+                continue
             left_s = self._keep.left_s(operation, now_ms=now_ms, counted_s=counted_s)
             if left_s is None:
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -13,11 +14,15 @@ from msgspec.structs import replace
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import FateError, OperationFailed, StorageUnavailable, UsageError
 from omidpy.fate import Defer, Done, Fate, Keep, Locks, Operation, Retry, Status, Step, step
+from omidpy.fate import locks as locks_module
 from omidpy.fate.operation import CANCELLED, released
+from omidpy.fate.running import runner
 from omidpy.fate.running.runner import MIN_UNDO_TRIES, UNKNOWN_STEP_S, Ran
+from omidpy.fate.running.sweep import Sweeper
 from omidpy.fate.step import Again, Answer, StepContext
 from omidpy.fate.table.rows import insertion, removal, row_of
 from omidpy.fate.table.store import FATE_TABLE, TableFateStore
+from omidpy.fate.zookeeper.records import encode
 from omidpy.storage.memory import MemoryStore
 from omidpy.testing.fate.basics import an_operation
 from omidpy.testing.faults import FaultyStore, on
@@ -1072,3 +1077,55 @@ def test_a_yes_is_no_time_to_wait(bench: Bench) -> None:
     assert ended.status is Status.FAILED
     assert ended.exception is not None
     assert "returned True; return None, seconds" in ended.exception.message
+
+
+def test_an_outage_fails_no_step_that_waits_for_its_lock(bench: Bench) -> None:
+    """It has done nothing yet; it was undone, and its operation failed."""
+    locks = Locks(bench.fates)
+
+    def wait() -> float | Defer | None:
+        (operation,) = bench.fates.live_in_order()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(locks_module, "brief", lambda _: False)
+            patch.setattr(bench.fates, "read_lock_queue", refused)
+            return locks.write("t", operation.id)
+
+    def refused(_: str) -> bytes | None:
+        raise StorageUnavailable("nobody answers")
+
+    bench.world.on_ready = {"a": [wait, 0]}
+    handle = bench.fate.submit("TEST", One("a"))
+    assert bench.fate.run_pending() is not None
+    assert "WRITE lock on t: not known yet, since nobody answers" in bench.read(handle.id).waiting
+    assert bench.finish(handle.id).status is Status.SUCCESSFUL
+
+
+@pytest.mark.parametrize("letter", ["\0", "\u5b57", "x", "\udc80"])
+def test_all_that_cannot_be_undone_fits_into_one_znode(
+    bench: Bench, letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its end could not be written, and the session broke with each try."""
+    monkeypatch.setattr(runner, "MIN_UNDO_TRIES", 1)
+    names = [f"{number}" for number in range(100)]
+    bench.world.on_call = {**plan(*names), names[-1]: [ValueError(letter * 5000)]}
+    bench.world.on_undo = {name: [ValueError(letter * 5000)] for name in names}
+    ended = bench.run(One(names[0]))
+    assert (ended.status, len(ended.undo_errors)) == (Status.FAILED, 100)
+    assert len(encode(ended)) < 1_000_000
+
+
+def test_outcomes_are_removed_one_by_one(bench: Bench) -> None:
+    """The results of all of them may be more than there is memory."""
+    bench.world.on_call = {"a": [Done("x" * 100_000)] * 300}
+    for _ in range(300):
+        bench.fate.submit("TEST", One("a"))
+    bench.fate.run_pending()
+    sweeper = Sweeper(bench.fates, bench.fates.new_judge(bench.clock), bench.clock, Keep())
+    sweeper.sweep()
+    tracemalloc.start()
+    try:
+        sweeper.sweep()
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 10_000_000
