@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.within import within
+from omidpy.base.words.arguments import check_flag, check_number
 from omidpy.errors import FateError, OperationFailed, ReservationLost, UsageError
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import (
@@ -37,8 +38,8 @@ from omidpy.fate.running.runner import Caller
 from omidpy.fate.running.sweep import Keep
 from omidpy.fate.step import Step, encode_step
 from omidpy.fate.store import FateStore
-
 from omidpy.storage import forking
+
 MAX_NAME: Final = 100
 """Characters of the name of a kind of operation: it is a column of every listing."""
 
@@ -103,12 +104,12 @@ class Fate:
             on_end=self._note_end,
         )
 
-    # -- operations ----------------------------------------------------------------------------
     def _begin(self) -> None:
         """Have nobody who waits, in this process."""
         self._waiters: dict[str, list[_Waiter]] = {}
         self._mutex = threading.Lock()
 
+    # -- operations ----------------------------------------------------------------------------
 
     def submit(
         self, name: str, step: Step, *, key: object = None, auto_clean: bool = False
@@ -154,11 +155,13 @@ class Fate:
         return self.store.scan()
 
     def _new(self, name: str, step: Step, key: object, *, auto_clean: bool) -> Operation:
-        if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME:
+        is_word = isinstance(name, str) and name.strip() and name.isprintable()
+        if not is_word or len(name) > MAX_NAME:
             raise UsageError(
                 f"{name!r:.80} names no kind of operation; use a word such as 'PRUNE', of at most "
                 f"{MAX_NAME} characters"
             )
+        check_flag("auto_clean", auto_clean)
         return Operation(
             id=new_id(),
             name=name,
@@ -209,6 +212,8 @@ class Fate:
 
     def wait_for(self, operation_id: str, timeout: float | None) -> Operation | None:
         """Wait until an operation is finished or gone; return it as it was last read."""
+        if timeout is not None and math.isnan(check_number("timeout", timeout)):
+            raise UsageError(f"timeout={timeout!r} is no time to wait; use seconds, or None")
         deadline_s = None if timeout is None else time.monotonic() + timeout
         fate_id = parse_id(operation_id)
         waiter = _Waiter()

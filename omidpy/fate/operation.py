@@ -194,7 +194,10 @@ def key_text(key: object) -> str:
             f"key={key!r} cannot name an operation; use text, a number, or a tuple of those, "
             'such as ("prune", "accounts")'
         )
-    text = msgspec.json.encode(list(parts)).decode()
+    try:
+        text = msgspec.json.encode(list(parts)).decode()
+    except ValueError as error:  # halves of surrogate pairs
+        raise UsageError(f"key={key!r:.80} cannot be written down: {error}") from error
     if len(text) > MAX_TEXT:
         raise UsageError(
             f"key={text[:40]}... has {len(text)} characters as JSON, and {MAX_TEXT} is the limit; "

@@ -45,6 +45,7 @@ from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.base.words.arguments import runs_later
 from omidpy.base.words.durations import MAX_DURATION_S
 from omidpy.errors import CorruptCell, FateError, UsageError
+from omidpy.fate.operation import failure_of
 
 S = TypeVar("S", bound="Step")
 
@@ -243,6 +244,7 @@ def step(
         _check_methods(cls)
         made = dataclass(frozen=True)(cls)
         full_name = f"{namespace or _namespace(cls)}.{name or cls.__name__}"
+        _check_fields(made)
         made.spec = StepSpec(full_name, version, pivot, retry)
         _register(made)
         return made
@@ -258,6 +260,18 @@ def _check_methods(cls: type[Step]) -> None:
                 "with, so that it does nothing; let it be a plain function, which may call "
                 "asyncio.run(...)"
             )
+
+
+_TAKEN: Final = frozenset({"spec", "ready", "call", "undo", "again", "needs_ready"})
+"""Names that every step has for something else than a field."""
+
+
+def _check_fields(cls: type[Step]) -> None:
+    for name in sorted(_field_names(cls) & _TAKEN):
+        raise UsageError(
+            f"the field {name!r} of {cls.__name__} hides what every step has under that name; give "
+            "it another one"
+        )
 
 
 _steps: Final[dict[tuple[str, int], type[Step]]] = {}
@@ -372,6 +386,12 @@ def decode_step(raw: bytes, *, where: str = "the step") -> Step:
             f"step {stored.step!r} version {stored.version} was stored with fields that "
             f"{cls.__module__}.{cls.__qualname__} does not take ({error}); a class with other "
             "fields needs its next version="
+        ) from error
+    except Exception as error:  # of its `__post_init__`, which may raise anything
+        raise UnknownStep(
+            f"step {stored.step!r} version {stored.version} was stored with fields that "
+            f"{cls.__module__}.{cls.__qualname__} refuses ({failure_of(error)}); a class that "
+            "takes less needs its next version="
         ) from error
 
 

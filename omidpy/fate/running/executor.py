@@ -237,6 +237,12 @@ class Executor:
         """Run what the store has for us now; say whether that was anything."""
         self._beat_if_due()
         worker = self._worker or self._register()
+        if not worker.is_trusted():
+            # It would give back at once what it takes, for ever: as where its lock was removed.
+            worker.retire()
+            worker = self._register()
+            if not worker.is_trusted():
+                return False
         self._refresh(worker)
         self._break_dead()
         ran_any = False

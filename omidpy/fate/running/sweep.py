@@ -17,6 +17,7 @@ from math import inf
 from typing import Final
 
 from omidpy.base.timing.clock import Clock
+from omidpy.base.words.arguments import check_number
 from omidpy.errors import UsageError
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import Operation, Status, Unreadable
@@ -43,9 +44,10 @@ class Keep:
     """One that was created and never seeded."""
 
     def __post_init__(self) -> None:
-        """Refuse times before now."""
-        if min(self.auto_clean_s, self.finished_s, self.new_s) < 0:
-            raise UsageError(f"{self}: use 0 seconds or more")
+        """Refuse times before now, and what is no number."""
+        for name in ("auto_clean_s", "finished_s", "new_s"):
+            if not check_number(name, getattr(self, name)) >= 0:
+                raise UsageError(f"{self}: use 0 seconds or more")
 
     def left_s(self, operation: Operation, *, now_ms: int, counted_s: float = inf) -> float | None:
         """Return how much longer an operation's record stays at least; None: it is live.

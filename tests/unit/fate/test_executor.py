@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from math import inf, nan
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import FateError, OperationFailed, StorageUnavailable, UsageError
-from omidpy.fate import Defer, Done, Fate, Locks, Status, Step, step
+from omidpy.fate import Defer, Done, Fate, Keep, Locks, Status, Step, step
 from omidpy.fate.operation import FateId, Operation, Reservation, Unreadable
 from omidpy.fate.running.dispatch import MAX_DEFERRED, Dispatcher, Pools
 from omidpy.fate.running.runner import Ran
@@ -638,3 +639,55 @@ def test_an_executor_that_lacks_a_thread_runs_nothing(
     goes_on()
     with quick(world, fates) as fate:
         assert fate.submit("TEST", Chain(1)).wait(LONGEST_S) is Status.SUCCESSFUL
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\udc80", "x" * 101, 5])
+def test_what_is_no_word_names_no_kind_of_operation(fates: TableFateStore, name: Any) -> None:
+    """It could not be written down, or is two lines of every listing."""
+    with pytest.raises(UsageError, match="names no kind of operation"):
+        Fate(None, fates).submit(name, Chain(0))
+    assert list(fates.scan()) == []
+
+
+@pytest.mark.parametrize("flag", [None, 1, "no"])
+def test_a_flag_is_true_or_false(fates: TableFateStore, flag: Any) -> None:
+    """Whatever else it was, nobody could read the operation again."""
+    with pytest.raises(TypeError, match="auto_clean must be True or False"):
+        Fate(None, fates).submit("TEST", Chain(0), auto_clean=flag)
+    assert list(fates.scan()) == []
+
+
+@pytest.mark.parametrize("key", ["\udc80", ("a", "\ud800")])
+def test_a_key_that_cannot_be_written_down_is_refused_by_name(
+    fates: TableFateStore, key: object
+) -> None:
+    """And not by what failed to write it."""
+    with pytest.raises(UsageError, match="cannot be written down"):
+        Fate(None, fates).submit("TEST", Chain(0), key=key)
+
+
+def test_a_time_that_is_no_number_is_refused(fates: TableFateStore) -> None:
+    """Who waited until then waited for ever, and nothing was swept."""
+    handle = Fate(None, fates).submit("TEST", Chain(0))
+    with pytest.raises(UsageError, match="timeout=nan is no time to wait"):
+        handle.wait(timeout=nan)
+    for name in ("auto_clean_s", "finished_s", "new_s"):
+        with pytest.raises(UsageError, match="use 0 seconds or more"):
+            Keep(**{name: nan})
+
+
+def test_a_script_whose_lock_was_removed_registers_anew(tmp_path: Path) -> None:
+    """It took each operation, and gave it back, for ever."""
+    with closing(SqliteStore(str(tmp_path / "w.db"))) as store:
+        fates = TableFateStore(store)
+        fate = Fate(World(), fates, lease_s=5.0)
+        fate.submit("TEST", Chain(0))
+        fate.run_pending()
+        before = fate._executor._worker
+        for path in tmp_path.glob("*fate-0*"):
+            path.unlink()
+        wait_for(lambda: before is not None and not before.is_trusted(), LONGEST_S)
+        handle = fate.submit("TEST", Chain(0))
+        fate.run_pending()
+        assert handle.status is Status.SUCCESSFUL
+        fate.close()

@@ -258,3 +258,34 @@ def test_a_retry_that_is_none_is_refused() -> None:
     cls = type("Tries", (Step,), {"__module__": __name__, "call": lambda *_: Done()})
     with pytest.raises(UsageError, match=r"retry=3 of Tries: use Retry\(max=...\)"):
         step(version=1, retry=3)(cls)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["spec", "ready", "call", "undo", "again"])
+def test_no_field_hides_what_every_step_has(name: str) -> None:
+    """Its operation could not be run, nor say why."""
+
+    def make() -> type[Step]:
+        return step(version=1, namespace="test-steps")(
+            type("Hiding", (Base,), {"__annotations__": {name: str}, "__module__": __name__})
+        )
+
+    with pytest.raises(UsageError, match=f"the field '{name}' of Hiding hides what every step"):
+        make()
+
+
+@step(version=1, namespace="test-steps")
+class Strict(Base):
+    """A step whose release takes less than the one before."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        """Refuse it in a way of its own."""
+        assert self.number < 10, "too much"
+
+
+def test_what_a_class_refuses_by_now_is_unknown_here() -> None:
+    """Another executor may run it; whatever else it raised came out of the executor's threads."""
+    raw = encode_step(Strict(3)).replace(b"3", b"30")
+    with pytest.raises(UnknownStep, match=r"Strict refuses \(AssertionError: too much"):
+        decode_step(raw)
