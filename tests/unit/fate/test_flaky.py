@@ -9,7 +9,7 @@ import pytest
 
 from omidpy.base.timing.clock import ManualClock
 from omidpy.errors import OperationFailed
-from omidpy.fate import Defer, Done, Fate, Step, step
+from omidpy.fate import Defer, Done, Fate, Status, Step, step
 from omidpy.fate.step import Answer, StepContext
 
 pytest_plugins = ["omidpy.testing.fate.fixtures"]
@@ -162,3 +162,61 @@ def test_a_step_that_does_not_stand_it_fails(
     fate.run_pending()
     with pytest.raises(OperationFailed, match=complaint):
         handle.result()
+
+
+@step(version=1, namespace=NAMESPACE)
+class Pack(Step):
+    """What another operation begins."""
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Count those that were begun."""
+        env.setdefault("packed", set()).add(tx.id)
+        return Done()
+
+
+@step(version=1, namespace=NAMESPACE)
+class Ship(Step):
+    """Lets an operation be run that was made before."""
+
+    parcel: str
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Seed it; what has begun already is left alone."""
+        env["fate"].get(self.parcel).seed()
+        return Arrived(self.parcel)
+
+
+@step(version=1, namespace=NAMESPACE)
+class Arrived(Step):
+    """Waits for its end without a thread."""
+
+    parcel: str
+
+    def ready(self, tx: StepContext, env: Any) -> float | None:
+        """Look for the end."""
+        return None if env["fate"].get(self.parcel).status is Status.SUCCESSFUL else 0.1
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Be the end."""
+        return Done(self.parcel)
+
+
+@step(version=1, namespace=NAMESPACE)
+class Order(Step):
+    """Makes an operation that its next step begins."""
+
+    def call(self, tx: StepContext, env: Any) -> Answer:
+        """Make it; what is made in vain is swept."""
+        return Ship(env["fate"].create("SHIP", Pack()).id)
+
+
+def test_an_operation_begins_another_one_once(flaky_fate: Make) -> None:
+    """Though each of its steps is called twice, and no pool has a thread to wait in."""
+    env: dict[str, Any] = {}
+    env["fate"] = fate = flaky_fate(env)
+    handle = fate.submit("ORDER", Order())
+    for _ in range(5):
+        if (due_s := fate.run_pending()) is not None:
+            assert isinstance(fate.clock, ManualClock)
+            fate.clock.advance(due_s)
+    assert env["packed"] == {handle.result()}
