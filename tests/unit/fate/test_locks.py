@@ -35,9 +35,9 @@ def test_a_queue_has_a_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("mine", KeyRange(), UsageError),
         (b"0123456789abcdef", KeyRange(), UsageError),
-        (new_id(), KeyRange("a", "b"), TypeError),  # type: ignore[arg-type]  # what is tested
-        (new_id(), KeyRange(b"a", None), TypeError),  # type: ignore[arg-type]  # the same
-        (new_id(), ("aaaa", "bbbb"), TypeError),
+        ("0123456789abcdef", KeyRange("a", "b"), TypeError),  # type: ignore[arg-type]  # what is tested
+        ("0123456789abcdef", KeyRange(b"a", None), TypeError),  # type: ignore[arg-type]  # the same
+        ("0123456789abcdef", ("aaaa", "bbbb"), TypeError),
     ],
 )
 def test_what_nobody_could_read_again_is_no_lock(
