@@ -4,7 +4,8 @@ A transaction that is refused is run again, with the arguments that it was calle
 a generator among them is used up by then: the second try would write none of its rows, and commit.
 
 Those that can be referred to weakly are known from their first item on.  Of others, such as `map`,
-the last ones that came to their end are kept, which hold little by then.
+the last ones that came to their end are kept, which hold little by then.  Each is known by itself:
+it may have no hash, or be equal to another.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
-from weakref import WeakSet
+from weakref import WeakValueDictionary
 
 from omidpy.errors import UsageError
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 MOST_KEPT: Final = 64
 
-_begun: Final[WeakSet[object]] = WeakSet()
+_begun: Final[WeakValueDictionary[int, object]] = WeakValueDictionary()
 _ended: Final[deque[object]] = deque(maxlen=MOST_KEPT)
 
 
@@ -37,15 +38,15 @@ def gone_over_once(source: Iterable[T], *, what: str) -> Iterator[T]:
     if not isinstance(source, Iterator):
         yield from source
         return
-    if source in _begun or any(one is source for one in list(_ended)):
+    if _begun.get(id(source)) is source or any(one is source for one in list(_ended)):
         raise UsageError(
             f"{what} were read before, from the same {type(source).__name__}, which gives nothing "
             "more: a transaction that is tried again needs them anew; make it inside of the "
             "function, or hand over a list or a table"
         )
     try:
-        _begun.add(source)
-    except TypeError:  # it takes no weak reference, or has no hash
+        _begun[id(source)] = source
+    except TypeError:  # it takes no weak reference
         yield from source
         _ended.append(source)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -27,8 +28,35 @@ def generated() -> Iterator[int]:
     yield 2
 
 
+@dataclass
+class Counted:
+    """An iterator without a hash, which is equal to all that have come as far."""
+
+    left: int = 2
+
+    def __iter__(self) -> Iterator[int]:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> int:
+        """Return what is left."""
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return self.left
+
+
+@dataclass(unsafe_hash=True)
+class Alike(Counted):
+    """One with a hash."""
+
+
 @pytest.mark.parametrize(
-    "make", [generated, lambda: iter([1, 2]), lambda: map(int, "12"), lambda: enumerate("12")]
+    "make",
+    [
+        *(generated, Counted, Alike),
+        *(lambda: iter([1, 2]), lambda: map(int, "12"), lambda: enumerate("12")),
+    ],
 )
 def test_an_iterator_is_gone_over_once(make: Callable[[], Iterator[object]]) -> None:
     """With a weak reference to it, or without."""
@@ -37,6 +65,14 @@ def test_an_iterator_is_gone_over_once(make: Callable[[], Iterator[object]]) -> 
     with pytest.raises(UsageError, match="they were read before, from the same"):
         list(gone_over_once(iterator, what="they"))
     assert len(list(gone_over_once(make(), what="they"))) == 2
+
+
+def test_an_iterator_that_is_equal_to_one_that_was_read_is_another_one() -> None:
+    """It was refused for the other one's sake, and one without a hash in any case."""
+    for kind in (Counted, Alike):
+        first, second = kind(), kind()
+        began = gone_over_once(first, what="they")
+        assert [next(began), *gone_over_once(second, what="they")] == [1, 1, 0]
 
 
 def test_what_makes_an_iterator_each_time_is_gone_over_as_often() -> None:
