@@ -841,7 +841,8 @@ class TransactionManager(Alone):
         self.close()
 
     def _open_queue(self, find_queue: FindQueue, queue_id: str) -> Openable:
-        queue = self._queues.get(check_text("the id of a queue", queue_id))
+        queue_id = check_text("the id of a queue", queue_id)
+        queue = self._queues.get(queue_id)
         if queue is None or not queue.exists():
             queue = self._queues[queue_id] = find_queue(self, queue_id)
         return queue

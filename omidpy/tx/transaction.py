@@ -210,7 +210,7 @@ class Transaction(Alone):
         self.check_open()
         minds_indexes = are_indexes_minded(phoenix_indexes)
         if type(name) is not str or type(conflict_free) is not bool:
-            check_text("a table name", name)
+            name = check_text("a table name", name)
             check_flag("conflict_free", conflict_free)
         table = self._tables.get((name, conflict_free, minds_indexes))
         if table is None:

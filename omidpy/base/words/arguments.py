@@ -39,10 +39,15 @@ def check_bytes(what: str, value: object) -> bytes:
 
 
 def check_text(what: str, value: object) -> str:
-    """Return `value` if it is text, else raise TypeError naming `what`."""
+    """Return `value` as plain text if it is text, else raise TypeError naming `what`.
+
+    A member of an enumeration that is text calls itself otherwise wherever it is written.
+    """
+    if type(value) is str:
+        return value
     if not isinstance(value, str):
         raise TypeError(f"{what} must be str, not {type(value).__name__}: {value!r:.80}")
-    return value
+    return str.__str__(value)
 
 
 def check_flag(name: str, value: object) -> bool:
@@ -204,9 +209,9 @@ def prefix_end(prefix: bytes) -> bytes:
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b""
 
 
-def check_table_name(name: Any) -> str:
+def check_table_name(name: str) -> str:
     """Return `name` if it can be the name of a user's table."""
-    check_text("a table name", name)
+    name = check_text("a table name", name)
     if not _TABLE_NAME.fullmatch(name):
         raise UsageError(
             f"the table name {name!r} must be letters, digits, '_', '-' and '.', not starting with "
@@ -218,7 +223,7 @@ def check_table_name(name: Any) -> str:
         raise UsageError(f"the table name {name!r} is a second name of {plain!r}; use that one")
     if is_system_table(name):
         raise UsageError(_RESERVED.format(name))
-    return str(name)
+    return name
 
 
 def check_free_name(name: str) -> None:

@@ -136,7 +136,8 @@ class Catalog:
         options = _family_options(families)
         if not options:
             raise UsageError(f"table {name!r} needs at least one column family")
-        for split in check_several("splits", splits):
+        splits = tuple(check_several("splits", splits))
+        for split in splits:
             if not check_bytes("a split point", split):
                 raise UsageError("a split point must not be empty")
         schema = TableSchema(
@@ -225,8 +226,7 @@ class Catalog:
     def full_name(self, name: str) -> str:
         """Return the name that a table has in the store."""
         # Before anybody looks for it in a dict, which says nothing of what it was given.
-        if type(name) is not str:
-            check_text("a table name", name)
+        name = check_text("a table name", name)
         if not self.table_prefix or name == KEYS_TABLE:
             return name
         return self.table_prefix + check_table_name(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from enum import Enum
 from pathlib import Path
 from typing import Any, cast
 
@@ -307,6 +308,31 @@ def test_a_table_name_is_text(client: Client) -> None:
     """The one place where bytes are wrong."""
     with pytest.raises(TypeError, match="table name must be str, not bytes: b't'"):
         client.tm.begin().table(b"t")  # type: ignore[arg-type]  # that is the point
+
+
+class Tables(str, Enum):  # noqa: UP042 - as programs have them
+    """Names that call themselves otherwise where they are written."""
+
+    PEOPLE = "people"
+
+
+def test_a_member_of_an_enumeration_that_is_text_is_that_text(client: Client) -> None:
+    """`create_table` made a table `Tables.PEOPLE`, and `table` found none."""
+    client.tm.create_table(Tables.PEOPLE, ["cf"])
+    assert "people" in client.tm.tables()
+    with client.tm.begin() as tx:
+        tx.table(Tables.PEOPLE).put(b"r", {b"cf:q": b"1"})
+        assert tx.table("people").name == tx.table(Tables.PEOPLE).name == "people"
+        worker = client.tm.resume(tx.token())
+        assert worker.table(Tables.PEOPLE).name == "people"
+    client.tm.drop_table(Tables.PEOPLE)
+    assert "people" not in client.tm.tables()
+
+
+def test_split_points_that_come_once_are_not_lost(client: Client) -> None:
+    """They were looked at, and none was left for the table."""
+    client.tm.create_table("t2", ["cf"], splits=cast("Any", iter([b"m", b"f"])))
+    assert [one.start for one in client.store.regions("t2")] == [b"", b"f", b"m"]
 
 
 def test_an_empty_split_point_is_refused(client: Client) -> None:
