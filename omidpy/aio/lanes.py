@@ -341,6 +341,7 @@ class Fetched(AsyncIterator[R]):
         """What follows what is ready."""
         self.has_ended = False
         """Whether nothing more will be fetched."""
+        self._is_begun = False
         self._is_closed = False
         self._size = 1
 
@@ -351,6 +352,7 @@ class Fetched(AsyncIterator[R]):
         while not self._ready:
             if self._is_closed or self.has_ended:
                 raise StopAsyncIteration
+            self._is_begun = True
             await self._lane.run(self._turn)
         return self._ready.popleft()
 
@@ -358,7 +360,7 @@ class Fetched(AsyncIterator[R]):
         """Free what it holds; one that is iterated to its end holds nothing."""
         self._is_closed = True
         self._ready.clear()
-        if self._items is not None:
+        if self._is_begun:  # also where it is only being opened
             await self._lane.finish(self._close)
 
     def _close(self) -> None:

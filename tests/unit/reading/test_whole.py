@@ -10,7 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from omidpy import aio
+from omidpy import ChangeFeed, aio
+from omidpy.aio import changes
+from omidpy.aio.lanes import Lane
 from omidpy.codec import BYTES
 from omidpy.errors import CorruptCell, StorageError, StorageUnavailable, TransactionClosed
 from omidpy.reading.whole import whole
@@ -189,6 +191,32 @@ def test_a_scan_that_was_closed_in_asyncio_is_over(client: Client) -> None:
             assert await anext(found, None) is None
 
     asyncio.run(main())
+
+
+def test_a_feed_that_is_closed_while_it_is_opened_holds_nothing(client: Client) -> None:
+    """Nobody closed what another task was about to get, and its file stayed."""
+    begun, goes_on = Event(), Event()
+    opened: list[ChangeFeed] = []
+
+    def slowly() -> ChangeFeed:
+        opened.append(client.tm.changes(TABLE, since=0))
+        begun.set()
+        assert goes_on.wait(20)
+        return opened[0]
+
+    async def main() -> None:
+        tm = aio.TransactionManager(client.tm)
+        feed = changes.ChangeFeed(Lane(tm.threads), slowly)
+        first = asyncio.ensure_future(anext(feed, None))
+        assert await asyncio.to_thread(begun.wait, 20)
+        closing = asyncio.ensure_future(feed.aclose())
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(first, closing)
+        assert await anext(feed, None) is None
+
+    asyncio.run(main())
+    assert next(opened[0], None) is None
 
 
 def test_one_that_is_closed_frees_what_it_holds_and_has_ended() -> None:
