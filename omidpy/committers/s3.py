@@ -296,7 +296,7 @@ class S3Committer(Committer):
             CommitterError: It is committed, or an error that names its plan.
         """
         bucket, key = self.folder.bucket, self.folder.plan_key(self.job_id)
-        is_there = False
+        is_gone = False
         try:
             plan, etag = ending.load(self.store, f"s3://{bucket}/{key}", bucket, key)
         except NoBucket:
@@ -304,8 +304,7 @@ class S3Committer(Committer):
         except CommitterError as error:
             if not isinstance(error.__cause__, Gone):
                 raise
-            # A process that was killed behind the end of the plan has told nobody of the commit.
-            is_there = deciding.is_committed(self.store, self.folder, self.job_id, self._run)
+            is_gone = True
             self.abort_tasks(messages)
         else:
             if plan.run != self._run:
@@ -322,8 +321,10 @@ class S3Committer(Committer):
                 )
             lateness.refuse_if_late(self.store, plan, is_anothers=not self._has_begun)
             ending.take_back(self.store, plan, etag)
-        self.sweep_uploads()
-        if is_there:
+        self.abort_late()
+        # A process that was killed behind the end of the plan has told nobody of the commit.  Asked
+        # last: a head that cannot be read keeps no upload.
+        if is_gone and deciding.is_committed(self.store, self.folder, self.job_id, self._run):
             raise committed_already(self.job_id, self.folder.url)
 
     def abort_tasks(self, messages: Iterable[TaskMessage]) -> None:

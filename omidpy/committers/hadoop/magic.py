@@ -15,7 +15,6 @@ pending, a task neither lists nor reads, and the folder of other jobs, `_tempora
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 
 from omidpy.committers.objects import pendings
@@ -112,11 +111,6 @@ class MagicCommitter(S3Committer):
             # What is left of these afterwards is of attempts that are no part of the job.
             self.store.delete_many(bucket, [one.key for one in files])
         return super().commit_task(attempt)
-
-    def abort_job(self, messages: Iterable[TaskMessage]) -> None:
-        """Take the job back; then abort what its magic folder still speaks of, and remove that."""
-        super().abort_job(messages)
-        self._clear()
 
     def abort_late(self) -> None:
         """Remove what tasks have left since: uploads, and files about them."""

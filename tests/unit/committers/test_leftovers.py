@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from omidpy import committers
 from omidpy.committers.hadoop import leftovers
 from omidpy.committers.heads import standing
+from omidpy.committers.heads.head import head_key
 from omidpy.committers.heads.plan import Plan
 from omidpy.committers.objects.store import ObjectStore
 from omidpy.committers.objects.uploads import Allowance, Sender, UploadedFile
@@ -235,6 +236,33 @@ def test_a_write_whose_process_dies_behind_its_plan_says_that_it_is_there(
         pickle.loads(sent).abort([*messages])
     assert left(store) == []
     assert visible(store) == ["f0"]
+
+
+def test_what_a_late_attempt_says_of_its_files_goes_where_the_job_is_committed(
+    store: ObjectStore,
+) -> None:
+    """The abort that said so left it, for ever."""
+    made = settings(committer="magic").committer()
+    messages = [_Message(task_of(made, 0))]
+    late = made.setup_task(TaskId(0, 1))
+    sent = pickle.dumps(_BatchWriter(settings(committer="magic"), made))
+    pickle.loads(sent).commit([*messages])
+    with late.open("f1") as file:
+        file.write(b"x")
+    assert len(left(store)) == 2
+    with pytest.raises(CommitterError, match="is committed, whatever failed behind that"):
+        pickle.loads(sent).abort([*messages])
+    assert left(store) == []
+
+
+def test_an_abort_by_which_the_head_cannot_be_read_leaves_no_upload(store: ObjectStore) -> None:
+    """It is asked whether the job is committed, and what its tasks have begun goes in any case."""
+    made = settings().committer()
+    message = task_of(made, 0)
+    store.put(OUT.bucket, head_key(OUT), b"{")
+    with pytest.raises(CommitterError, match="cannot be read as a head"):
+        made.abort_job([message])
+    assert left(store) == []
 
 
 def test_a_batch_that_is_run_again_is_known_without_success(store: ObjectStore) -> None:
