@@ -57,7 +57,7 @@ from compactor.tables.following import adopt_followed
 from compactor.tables.ownership import TableStanding, owned, survey, unknown_tables
 from omidpy.base.remembered import remembered
 from omidpy.base.tables import CONTROL_TABLE, KEYS_TABLE
-from omidpy.errors import ConfigError, NoSuchTable, UsageError
+from omidpy.errors import ConfigError, UsageError
 from omidpy.facts.commit_table import (
     ADOPTED_CEILING_FACT,
     FIRST_TIMESTAMP_FACT,
@@ -67,6 +67,7 @@ from omidpy.facts.commit_table import (
 )
 from omidpy.facts.control import ControlTable
 from omidpy.facts.format import check_format
+from omidpy.facts.tables.listing import missing_of
 from omidpy.facts.tables.plain_versions import presumed_plain
 from omidpy.facts.tables.questions import Question, Questions
 from omidpy.facts.watermarks import Claim, Watermarks
@@ -142,29 +143,17 @@ class CompactionParts(Work):
 
         A typo would leave a table out unnoticed.
         """
-        listed = {schema.name for schema in self.store.tables()}
-        for table in (self.options.commit_table, CONTROL_TABLE):
-            if not self._is_there(table, listed):
-                raise ConfigError(
-                    f"{self.store.url} has no table {table}; run `omidpy init`, or start "
-                    "tso-server on it, or check the address"
-                )
+        listed = self.store.tables()
+        for table in missing_of((self.options.commit_table, CONTROL_TABLE), self.store, listed):
+            raise ConfigError(
+                f"{self.store.url} has no table {table}; run `omidpy init`, or start tso-server "
+                "on it, or check the address"
+            )
         check_format(self.store)
         given = self.options.exclude | (self.options.tables or frozenset())
         given |= self.options.table_options.keys()
-        if unknown := [one for one in sorted(given) if not self._is_there(one, listed)]:
+        if unknown := missing_of(sorted(given), self.store, listed):
             raise UsageError(unknown_tables(unknown, self.store.url))
-
-    def _is_there(self, table: str, listed: set[str]) -> bool:
-        """Say whether a table is there that a list may have left out.
-
-        Raises:
-            StorageError: it is, and this user may not look at it.
-        """
-        try:
-            return table in listed or bool(self.store.schema(table))
-        except NoSuchTable:
-            return False
 
     def highest_recorded(self) -> int:
         """Return the highest watermark that any run has relied on.

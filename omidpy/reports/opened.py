@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Unpack, cast
 
 from omidpy.base.tables import CONTROL_TABLE
-from omidpy.errors import NoSuchTable
 from omidpy.facts.commit_table import COMMIT_TABLE
 from omidpy.facts.format import check_format
-from omidpy.model import KeyRange, TableSchema
+from omidpy.facts.tables.listing import missing_of
+from omidpy.model import KeyRange
 from omidpy.storage.base import WHOLE_TABLE, Read, Row, Scan, Store
 
 
@@ -21,23 +21,6 @@ def missing_tables(store: Store) -> list[str]:
             he has no right to create or to administer.
     """
     return missing_of((COMMIT_TABLE, CONTROL_TABLE), store, store.tables())
-
-
-def missing_of(wanted: Iterable[str], store: Store, listed: Iterable[TableSchema]) -> list[str]:
-    """Return the tables that are not there, of those that are not on a list of all tables.
-
-    Raises:
-        StorageError: one is there, and this user may not look at it.
-    """
-    existing = {schema.name for schema in listed}
-    missing = []
-    for name in wanted:
-        if name not in existing:
-            try:
-                store.schema(name)
-            except NoSuchTable:
-                missing.append(name)
-    return missing
 
 
 def as_set_up(store: Store, missing: Collection[str]) -> Store:

@@ -10,8 +10,8 @@ from omidpy.base.tables import CONTROL_TABLE, is_system_table
 from omidpy.cli.common import AsJson, StoreUrl, UnaskedTso, print_json, say
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, create_system_tables
+from omidpy.facts.tables.listing import missing_of
 from omidpy.opening import open_store
-from omidpy.reports.opened import missing_of
 
 
 def init(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from omidpy.errors import StorageError
+from omidpy.errors import NoSuchTable, StorageError
 from omidpy.model import TableSchema
 from omidpy.storage.base import Store
 from omidpy.storage.options import ClosesTables, HidesTables
@@ -25,6 +25,24 @@ def closed_among(store: Store, schemas: Iterable[TableSchema]) -> dict[str, str]
     if not isinstance(store, ClosesTables):
         return {}
     return store.closed_tables([schema.name for schema in schemas])
+
+
+def missing_of(wanted: Iterable[str], store: Store, listed: Iterable[TableSchema]) -> list[str]:
+    """Return the tables that are not there, of those that are not on a list of all tables.
+
+    Raises:
+        StorageError: one is there, and this user may not look at it.
+    """
+    existing = {schema.name for schema in listed}
+    return [name for name in wanted if name not in existing and not _is_there(store, name)]
+
+
+def _is_there(store: Store, name: str) -> bool:
+    try:
+        # HBase finds a table by `default:t`, too, and no list has it by that name.
+        return store.schema(name).name == name
+    except NoSuchTable:
+        return False
 
 
 def all_tables(store: Store) -> list[TableSchema]:

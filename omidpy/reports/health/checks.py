@@ -28,7 +28,7 @@ from omidpy.errors import ConfigError, NoSuchTable, OmidError
 from omidpy.facts.commit_table import COMMIT_TABLE, TIMESTAMP_TABLE, read_leading_low_watermark
 from omidpy.facts.control import ControlTable
 from omidpy.facts.leadership import read_lease, seems_gone
-from omidpy.facts.tables.listing import closed_among
+from omidpy.facts.tables.listing import closed_among, missing_of
 from omidpy.facts.tables.makers import Makers
 from omidpy.model import FIRST_WORLD_TIMESTAMP, TableSchema
 from omidpy.opening import open_oracle, open_store
@@ -52,7 +52,6 @@ from omidpy.reports.health.findings import (
     StoreFinding,
     UnreadableFinding,
 )
-from omidpy.reports.opened import missing_of
 from omidpy.storage.base import Store
 from omidpy.storage.hbase.addresses.gateways import (
     SCHEMES,

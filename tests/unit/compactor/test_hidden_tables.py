@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from compactor.check.findings import Kind
 from compactor.check.fsck import Check, CheckOptions
 from compactor.tables.ownership import Standing, survey
-from omidpy.errors import NoSuchTable, StorageError, StorageUnavailable
+from omidpy.errors import NoSuchTable, StorageError, StorageUnavailable, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, create_system_tables
 from omidpy.facts.inspection import inspect
 from omidpy.facts.tables.listing import all_tables
@@ -131,6 +132,23 @@ def test_a_run_does_not_call_a_table_absent_that_it_may_not_see(store: Hiding, t
     store.hidden.add(table)
     with pytest.raises(StorageError, match=f"no right to look at {table}"):
         world.compact(replace(ALL_AT_ONCE, tables=frozenset({"t"})))
+
+
+@pytest.mark.parametrize("option", ["tables", "exclude"])
+def test_a_second_name_of_a_table_is_no_table_to_a_run(option: str) -> None:
+    """HBase finds `default:t`, and no list has it: such a run left `t` out, or in, unnoticed."""
+
+    class TwoNames(Hiding):
+        """A store that knows the default namespace."""
+
+        def schema(self, table: str) -> TableSchema:
+            return super().schema(table.removeprefix("default:"))
+
+    world = World(TwoNames())
+    world.table()
+    options: dict[str, Any] = {option: frozenset({"default:t"})}
+    with pytest.raises(UsageError, match="there is no table default:t"):
+        world.compact(replace(ALL_AT_ONCE, **options))
 
 
 class Closing(Hiding):
