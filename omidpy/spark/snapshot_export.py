@@ -7,15 +7,14 @@ what its lost attempts have uploaded is swept by the job's id.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from omidpy.base.telemetry.stages import described
 from omidpy.committers.snapshots import Portion, Run, Work, write_portion
-from omidpy.committers.spark.settling import TASKS_END_S
+from omidpy.committers.spark.settling import wait_for_tasks
 from omidpy.committers.values import TaskMessage
 from omidpy.connect import connect
 from omidpy.opening import open_store
@@ -24,8 +23,6 @@ from omidpy.storage.spreading import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_wait: Final = threading.Event()
 
 
 def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
@@ -61,7 +58,7 @@ def run_on(spark: SparkSession, *, store: str, tso: str) -> Run:
                 found: list[TaskMessage] = messages.collect()
             except Exception:
                 # Who takes the job back looks for uploads, and other tasks of it still run.
-                _wait.wait(TASKS_END_S)
+                wait_for_tasks()
                 raise
         progress(count, count)
         return found

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from typing import Final
 
 NEW_OBJECTS: Final = 10_000
@@ -26,6 +27,13 @@ REUSED: Final = "SPARK_REUSE_WORKER"
 TASKS_END_S: Final = 6.0
 """So long after a failed job its tasks may run: Spark looks every two seconds whether one is to
 end, gives it `spark.python.task.killTimeout`, two more, and then kills its process."""
+
+_never: Final = threading.Event()
+
+
+def wait_for_tasks() -> None:
+    """Wait until the tasks of a job that has failed have ended."""
+    _never.wait(TASKS_END_S)
 
 
 class Settler:

@@ -24,7 +24,6 @@ by only as an option; `register` teaches its writer the rest (`writing.py`).
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -39,7 +38,7 @@ from omidpy.committers.hadoop.file_output import FileOutputCommitter
 from omidpy.committers.protocol import Committer
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.spark import session
-from omidpy.committers.spark.settling import TASKS_END_S, Settler
+from omidpy.committers.spark.settling import Settler, wait_for_tasks
 from omidpy.committers.spark.streams import StreamBatch
 from omidpy.committers.tables import MOST_OPEN, PartitionedWriter, recast
 from omidpy.committers.values import TaskId, TaskMessage
@@ -88,8 +87,6 @@ _PLAIN: Final = {re.sub("_", "", name): name for name in (*_OWN, *OPTION_NAMES)}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "querytimeout"})
 """What Spark adds for itself."""
 _settler: Final = Settler()
-
-_wait: Final = threading.Event()
 
 
 @dataclass
@@ -328,7 +325,7 @@ def _abort_late(made: Committer, messages: Sequence[WriterCommitMessage | None])
     """
     if all(one is not None for one in messages):
         return
-    _wait.wait(TASKS_END_S)
+    wait_for_tasks()
     made.abort_late()
 
 

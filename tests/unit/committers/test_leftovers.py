@@ -23,7 +23,6 @@ from omidpy.committers.places import is_hidden
 from omidpy.committers.publishing import ending as publishing
 from omidpy.committers.s3 import S3Committer
 from omidpy.committers.spark import settling
-from omidpy.committers.spark import source as sources
 from omidpy.committers.spark.source import _BatchWriter, _Message, _settings, _StreamWriter
 from omidpy.committers.values import PendingFile, TaskId, TaskMessage
 from omidpy.errors import CommitterError
@@ -174,7 +173,7 @@ def test_what_a_task_begins_behind_the_abort_of_a_spark_job_goes(
     """Spark aborts a job once one task has failed for good, and kills the others afterwards."""
     made = settings(committer=name).committer()
     waiting = _Waiting(lambda: task_of(made, 1))
-    monkeypatch.setattr(sources, "_wait", waiting)
+    monkeypatch.setattr(settling, "_never", waiting)
     writer = _BatchWriter(settings(committer=name), made)
     writer.abort([_Message(task_of(made, 0)), None, None])
     assert waiting.waited_s == settling.TASKS_END_S
@@ -186,7 +185,7 @@ def test_a_job_whose_tasks_have_all_ended_is_aborted_at_once(
 ) -> None:
     """Nothing can come, and nobody waits."""
     made = settings().committer()
-    monkeypatch.setattr(sources, "_wait", _Waiting(lambda: pytest.fail("nobody waits")))
+    monkeypatch.setattr(settling, "_never", _Waiting(lambda: pytest.fail("nobody waits")))
     _BatchWriter(settings(), made).abort([_Message(task_of(made, 0))])
     assert left(store) == []
 

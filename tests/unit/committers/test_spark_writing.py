@@ -33,7 +33,7 @@ from omidpy.base.telemetry.stages import DESCRIPTION
 from omidpy.committers.heads import standing
 from omidpy.committers.protocol import Attempt
 from omidpy.committers.s3 import S3Committer
-from omidpy.committers.spark import source as sources
+from omidpy.committers.spark import settling
 from omidpy.committers.spark.session import GROUP_BYTES, LOST
 from omidpy.committers.spark.settling import TASKS_END_S
 from omidpy.committers.spark.source import NAME, _BatchWriter, _Message, _settings
@@ -443,7 +443,7 @@ def test_what_a_task_makes_behind_the_abort_of_a_job_of_files_goes(
             file.write(b"rows")
         made.commit_task(attempt)
 
-    monkeypatch.setattr(sources, "_wait", SimpleNamespace(wait=late))
+    monkeypatch.setattr(settling, "_never", SimpleNamespace(wait=late))
     _BatchWriter(settings, made).abort([None, None])
     assert waited == [TASKS_END_S]
     assert [*tmp_path.rglob("*")] == [tmp_path / "out"]

@@ -16,6 +16,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 
 from pyspark import TaskContext
 
+from omidpy.committers.spark import settling
 from omidpy.committers.spark.settling import TASKS_END_S
 from omidpy.errors import ConfigError
 from omidpy.manager import TransactionManager
@@ -180,7 +181,7 @@ def test_an_export_that_fails_waits_for_its_other_tasks(monkeypatch: pytest.Monk
     """What they begin to upload behind the sweep of its end nobody would find."""
     waited: list[float] = []
     monkeypatch.setattr(snapshot_export, "open_store", lambda url, must_exist: MemoryStore())
-    monkeypatch.setattr(snapshot_export, "_wait", SimpleNamespace(wait=waited.append))
+    monkeypatch.setattr(settling, "_never", SimpleNamespace(wait=waited.append))
 
     def fail(self: Rdd) -> list[Any]:
         raise OSError("a task failed for good")
