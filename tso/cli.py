@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from omidpy.base.telemetry.metrics import NO_METRICS, Metrics
-from omidpy.base.telemetry.streams import fill_closed_streams
+from omidpy.base.telemetry.streams import fill_closed_streams, tell
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, LeaseLost, OmidError, StorageUnavailable
 from omidpy.facts.commit_table import create_system_tables
@@ -84,17 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a `tso-server` until it is stopped; return its exit code."""
     fill_closed_streams()
     if not __debug__:
-        print(
+        tell(
             "tso-server: does not run under python -O: its invariants are assertions, and without "
-            "them a fault would go on deciding",
-            file=sys.stderr,
+            "them a fault would go on deciding"
         )
         return EXIT_CONFIG
     try:
         config = load_config(sys.argv[1:] if arguments is None else arguments, os.environ)
         tls = None if config.tls is None else ServerTls(config.tls)
     except ConfigError as error:
-        print(f"tso-server: {error}", file=sys.stderr)
+        tell(f"tso-server: {error}")
         return EXIT_CONFIG
     if config.check_config:
         print(config.as_toml())

@@ -13,10 +13,11 @@ from compactor.pruning.timestamps import NOBODY, Asked
 from compactor.report import Report
 from compactor.run.environment import Environment, Executors
 from compactor.run.plan import run
-from compactor.shell.display import details, shown_progress, summary, tell
+from compactor.shell.display import details, shown_progress, summary
 from compactor.shell.files import check_file, put_file
 from compactor.shell.metrics import JOB, check_target, export, values_of
 from omidpy.base.telemetry.events import JSON, TEXT, event_line
+from omidpy.base.telemetry.streams import tell
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.opening import open_oracle, open_store

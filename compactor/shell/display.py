@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TextIO
 
 from compactor.report import Held, Report
 from omidpy.base.telemetry.events import JSON, TEXT, event_line
+from omidpy.base.telemetry.streams import tell
 from omidpy.base.timing.clock import Clock
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ LATEST_MS: Final = 253_402_300_799_000
 
 LINE_EVERY_S: Final = 10.0
 """How often a log gets a line."""
-
-
-def tell(line: str, stream: TextIO | None = None) -> None:
-    """Write a line to stderr, or another stream; where nobody takes it the run goes on."""
-    with suppress(OSError):
-        print(line, file=stream or sys.stderr, flush=True)
 
 
 class LineProgress:

@@ -9,9 +9,7 @@ made it, and what a slice may forget was settled before it was sent.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
-import json
 import os
 import sys
 import warnings
@@ -41,8 +39,9 @@ from compactor.shell.command import (
 )
 from omidpy.base.installation import install_hint
 from omidpy.base.schema.compaction_choices import COMPACTION
-from omidpy.base.telemetry.events import FORMS, JSON, TEXT, check_format, configure
+from omidpy.base.telemetry.events import FORMS, JSON, TEXT, check_format, configure, failure_line
 from omidpy.base.telemetry.stages import described
+from omidpy.base.telemetry.streams import tell
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.words.choices import add_choices
 from omidpy.errors import ConfigError, OmidError, StorageError
@@ -98,8 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OmidError as error:
         code = exit_code(error, words.log_format)
         if words.json:
-            with contextlib.suppress(OSError):
-                print(json.dumps({"error": str(error), "code": code}), flush=True)
+            tell(failure_line(str(error), code), sys.stdout)
         return code
 
 

@@ -18,8 +18,8 @@ from prometheus_client import (
 )
 
 from compactor.report import Report
-from compactor.shell.display import tell
 from compactor.shell.files import check_file, put_file
+from omidpy.base.telemetry.streams import tell
 from omidpy.errors import UsageError
 
 JOB: Final = "omidpy_compaction"

@@ -13,6 +13,8 @@ from typing import Any
 
 import typer
 
+from omidpy.base.telemetry.events import failure_line
+from omidpy.base.telemetry.streams import tell
 from omidpy.base.words.printable import printable
 
 
@@ -45,17 +47,16 @@ def say(text: str, *, err: bool = False) -> None:
         Unsaid: stdout cannot be written.
     """
     if err:
-        with suppress(OSError):
-            typer.echo(printable(text), err=True)
+        tell(printable(text))
         return
     try:
         typer.echo(printable(text))
     except OSError as error:
-        raise Unsaid(text_of_unsaid(error)) from error
+        raise Unsaid(_of_unsaid(error)) from error
     _Answer.line_count += 1
 
 
-def text_of_unsaid(error: OSError) -> str:
+def _of_unsaid(error: OSError) -> str:
     """Say what follows where stdout refuses an answer; nothing where its reader has seen enough."""
     if error.errno == errno.EPIPE and has_answered():
         return ""
@@ -74,4 +75,4 @@ def print_failure(text: str, code: int) -> None:
     """Print why there is no document, for a program that reads one; nothing if there is one."""
     if not has_answered():
         with suppress(Unsaid):
-            print_json({"error": text, "code": code})
+            say(failure_line(text, code))

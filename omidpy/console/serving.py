@@ -6,7 +6,6 @@ import contextlib
 import logging
 import socket
 import ssl
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 import uvicorn
 
 from omidpy.base.telemetry.events import TEXT, log_event
+from omidpy.base.telemetry.streams import tell
 from omidpy.console.app import Console
 from omidpy.console.crowd import MAX_CONNECTIONS, Crowd, Guarded, Shaking
 from omidpy.console.deeds import Journal
@@ -119,7 +119,6 @@ def _say(listening: socket.socket, log_format: str, *, is_secure: bool) -> None:
     place = address_text(listening.getsockname()[:2])
     scheme = "https" if is_secure else "http"
     if log_format == TEXT:
-        with contextlib.suppress(OSError):  # nobody waits for it
-            print(f"console at {scheme}://{place}/", file=sys.stderr, flush=True)
+        tell(f"console at {scheme}://{place}/")
     else:
         log_event(log, logging.INFO, "listening", address=f"{scheme}://{place}/")

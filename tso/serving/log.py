@@ -33,6 +33,7 @@ from omidpy.base.telemetry.events import (
     event_record,
     text_of,
 )
+from omidpy.base.telemetry.streams import tell
 
 MAX_LINES_PER_S: Final = 50
 MAX_BURST_LINES: Final = 500
@@ -99,7 +100,7 @@ def announce(line: str, event: str, **values: object) -> None:
                 line = event_line(form, event, time.time(), "info", **values)
             handler.say(line)
             return
-    print(line, file=sys.stderr, flush=True)
+    tell(line)
 
 
 def flush_logging() -> None:

@@ -76,6 +76,11 @@ def event_line(form: str, event: str, created_s: float, level: str, /, **values:
     return f"{event} time={stamp} level={level}{said}"
 
 
+def failure_line(text: str, code: int) -> str:
+    """Return what stands on stdout, for a program, in place of a document: why there is none."""
+    return json.dumps({"error": text, "code": code})
+
+
 class EventFormatter(logging.Formatter):
     """Makes a line of a record; a sentence becomes the event `log`."""
 

@@ -4,14 +4,18 @@ The next file that is opened gets the number of one that is closed, be it a stor
 writes to his standard error then, a library or a child process, would be written into that.  And
 where Python has no stderr, what was meant for it goes to stdout.
 
-Libraries leave the streams of their process alone; this is for programs, as they begin.
+And a word on stderr may find nobody who takes it, as on a full disk, or behind a terminal that has
+gone: what a program does is not ended by that.
+
+Libraries leave the streams of their process alone; this is for programs.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Final
+from contextlib import suppress
+from typing import Final, TextIO
 
 _STANDARD: Final = 3
 """So many numbers mean a stream in every process."""
@@ -28,3 +32,9 @@ def fill_closed_streams() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123 - see above
+
+
+def tell(line: str, stream: TextIO | None = None) -> None:
+    """Write a line to stderr, or another stream; where nobody takes it the program goes on."""
+    with suppress(OSError):
+        print(line, file=stream or sys.stderr, flush=True)

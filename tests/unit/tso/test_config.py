@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import configparser
+import errno
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from dataclasses import fields
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -227,6 +229,19 @@ def test_the_command_says_what_is_wrong_and_exits_2(capsys: pytest.CaptureFixtur
     """2 is configuration: a supervisor must not start it again."""
     assert main([*STORE, "--timestamps", "lunar"]) == 2
     assert "tso-server: --timestamps 'lunar'" in capsys.readouterr().err
+
+
+def test_wrong_settings_have_their_exit_code_where_nobody_takes_the_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a full disk it ended with 1, and a supervisor started it again and again."""
+
+    class Full(StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, f"No space left for {text}")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert main([*STORE, "--timestamps", "lunar"]) == 2
 
 
 def test_check_config_prints_and_starts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
