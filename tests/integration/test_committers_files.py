@@ -314,6 +314,21 @@ def test_a_job_that_is_decided_is_never_taken_back(out: Path, version: int) -> N
     assert hidden(out) == ["_SUCCESS"]
 
 
+@VERSIONS
+def test_a_job_is_not_taken_for_committed_by_a_file_of_before(out: Path, version: int) -> None:
+    """It had the same name and length, and who asked for the abort again was told not to run it."""
+    out.mkdir(parents=True)
+    (out / "a").write_text("x")
+    job = begin(out, version, conflict="replace", unique_names=False).__enter__()
+    with job.task() as task, task.open("a") as file:
+        file.write(b"y")
+    messages = list(job._messages)
+    for _ in range(2):
+        pickle.loads(pickle.dumps(of(job))).abort_job(messages)
+    if version == 1:
+        assert (out / "a").read_text() == "x"
+
+
 def ends_with(
     made: FileOutputCommitter, messages: list[TaskMessage], watch: Callable[[str], None]
 ) -> bool:

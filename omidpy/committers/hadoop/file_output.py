@@ -478,6 +478,7 @@ class FileOutputCommitter(Committer):
         asides = {self._aside(message.task) for message in messages}
         return (
             bool(files)
+            and self.unique_names  # else a file of before may have its name and its length
             and asides.isdisjoint(self.tree.folders(TEMPORARY, is_deep=True))
             and all(there.get(one.key) == one.length for one in files)
         )
