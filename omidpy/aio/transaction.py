@@ -21,7 +21,7 @@ from omidpy.errors import TransactionClosed
 from omidpy.facts import holds
 from omidpy.model import Timestamp, TransactionStatus
 from omidpy.tx import batch, table, transaction
-from omidpy.tx.callbacks import check_callback
+from omidpy.tx.callbacks import check_callback, run_callback
 from omidpy.tx.parts import worker
 from omidpy.tx.writes import layers, ordinals, savepoint
 from omidpy.tx.writes.buffer import WriteBuffer
@@ -287,7 +287,9 @@ class Transaction:
         """Call `callback(tx)` once in the event loop, after the commit; it must not be async."""
         check_callback("after_commit", callback)
         loop = asyncio.get_running_loop()
-        self.blocking.after_commit(lambda _: loop.call_soon_threadsafe(callback, self))
+        self.blocking.after_commit(
+            lambda _: loop.call_soon_threadsafe(run_callback, callback, self)
+        )
 
     @property
     def buffer(self) -> WriteBuffer:

@@ -100,11 +100,11 @@ class Callbacks:
             Exception: what one of them, or `check`, has raised; the others are not called.
         """
         for one in self._before_commit:
-            _run(one.call)
+            run_callback(one.call)
             check()
         count = len(self._before_commit)
         for one in self._before_commit_last:
-            _run(one.call)
+            run_callback(one.call)
             check()
             if len(self._before_commit) != count:
                 raise UsageError(
@@ -115,7 +115,7 @@ class Callbacks:
         """Call what is to be called after the commit."""
         for one in self._after_commit:
             try:
-                _run(one.call, tx)
+                run_callback(one.call, tx)
             except Exception:
                 log.exception("after_commit of transaction %d failed", start_ts)
         self._after_commit = []
@@ -128,7 +128,7 @@ class Callbacks:
         """Call what is to be called after a rollback."""
         for call in self._after_rollback:
             try:
-                _run(call)
+                run_callback(call)
             except Exception:
                 log.exception("after_rollback of transaction %d failed", start_ts)
         self._after_rollback = []
@@ -150,7 +150,7 @@ def check_callback(name: str, callback: C) -> C:
     return callback
 
 
-def _run(call: Callable[..., object], *args: object) -> None:
+def run_callback(call: Callable[..., object], *args: object) -> None:
     """Call something, and see that it has run.
 
     Raises:

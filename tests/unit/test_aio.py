@@ -218,6 +218,32 @@ def test_errors_are_those_of_the_blocking_client() -> None:
     run(main)
 
 
+def test_a_callback_that_only_returns_a_coroutine_is_told_of() -> None:
+    """Nobody goes on with it, and nobody said so; a plain function alone is no proof."""
+    told: list[str] = []
+
+    async def main(tm: aio.TransactionManager, _: Client) -> None:
+        is_told = asyncio.Event()
+
+        def hear(_: object, found: dict[str, Any]) -> None:
+            told.append(str(found["exception"]))
+            is_told.set()
+
+        asyncio.get_running_loop().set_exception_handler(hear)
+
+        async def later() -> None: ...
+
+        coroutine = later()
+        async with tm.begin() as tx:
+            await tx.table(TABLE).put(b"r", {b"cf:q": b"1"})
+            tx.after_commit(lambda _: coroutine)
+        await is_told.wait()
+        coroutine.close()
+
+    run(main)
+    assert "which nobody goes on with" in told[0]
+
+
 def test_scans_fetch_more_and_more_rows_at_a_time() -> None:
     """In order, in both directions, to the end or to the limit."""
 
