@@ -607,6 +607,32 @@ def test_of_two_that_slept_none_is_taken_in_by_the_other(tmp_path: Path) -> None
     assert sinks[2].take_over(third) == Mark(turn=4)
 
 
+def test_who_stands_still_as_he_takes_over_goes_on_behind_what_came_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """His number was used and tidied up, so that he had it, and both delivered."""
+    old, new = (Share(QUEUE, "i.1", 0, fence) for fence in (1, 2))
+    scene = Scene()
+    add(scene, 0)
+    batch = Batch(scene.queue.peek(), queue=QUEUE, bucket=0, fence=1)
+    owner, sleeper = JsonLinesSink(tmp_path), JsonLinesSink(tmp_path)
+    owner.take_over(old)
+    write = sleeper._marks._write
+
+    def late(*mark: Any) -> Any:
+        monkeypatch.undo()
+        for turn in range(5):
+            owner.export_marked(old, batch, Mark(turn=turn))
+        return write(*mark)
+
+    monkeypatch.setattr(sleeper._marks, "_write", late)
+    assert sleeper.take_over(new) == Mark(turn=4)
+    with pytest.raises(Deposed):
+        owner.export_marked(old, batch, Mark(turn=7))
+    sleeper.export_marked(new, batch, Mark(turn=5))
+    assert JsonLinesSink(tmp_path).take_over(new) == Mark(turn=5)
+
+
 def test_a_folder_is_listed_where_a_bucket_is_taken_over_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

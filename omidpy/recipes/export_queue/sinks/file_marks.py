@@ -89,7 +89,9 @@ class FolderMarks:
                 self.rename(old.hidden, old.name)
             mark = "" if old is None else old.mark
             written = self._write(share, number + 1, _Document(share.fence, mark, "", ""))
-            if written is not None:
+            # Looked at behind it: a number that was used and tidied up since the list is free, and
+            # who writes that has deposed nobody (X10).
+            if written is not None and max(self._all(share)) == number + 1:
                 break  # else another took over at the same time, whose fence is met next
         # Behind it: who was interrupted there takes the bucket over once more, so that they go in
         # their order (X10).
