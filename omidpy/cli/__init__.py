@@ -23,11 +23,11 @@ from io import TextIOWrapper
 from typing import Final, NoReturn
 
 from omidpy.base.telemetry.streams import fill_closed_streams
+from omidpy.cli.ending import EXIT_INTERRUPTED, told_as_interrupts
 from omidpy.errors import ConfigError, OmidError, UsageError
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-EXIT_INTERRUPTED: Final = 130
 
 _TOLD_ON_STDERR: Final = {
     EXIT_USAGE: "the words of the command are wrong; stderr says how",
@@ -46,8 +46,7 @@ _OF_PUBLISHED: Final = frozenset({"show", "list", "sweep", "--help"})
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
-    from omidpy.cli.ending import told_as_interrupts  # noqa: PLC0415 - `import omidpy.cli` stays light
-    from omidpy.cli.saying import begin  # noqa: PLC0415 - see above
+    from omidpy.cli.saying import begin  # noqa: PLC0415 - `import omidpy.cli` stays light
 
     fill_closed_streams()
     # Each try of kazoo's would be a line before the one that says what failed.

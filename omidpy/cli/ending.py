@@ -20,6 +20,9 @@ from typing import Final
 
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 
+EXIT_INTERRUPTED: Final = 130
+"""As shells have it of what ^C has ended."""
+
 
 @contextmanager
 def told_as_interrupts() -> Iterator[None]:

@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from omidpy.cli.ending import EXIT_INTERRUPTED
 from omidpy.cli.saying import say
 from omidpy.errors import FateError, UsageError
 from omidpy.fate.operation import FateId, Status, parse_id
@@ -21,7 +22,6 @@ from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 EXIT_FAILED: Final = 1
 EXIT_RESERVED: Final = 3
 EXIT_OPERATION_FAILED: Final = 4
-EXIT_INTERRUPTED: Final = 130
 
 FateStoreUrl: TypeAlias = Annotated[
     str,

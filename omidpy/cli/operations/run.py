@@ -24,6 +24,7 @@ from omidpy.base.telemetry.events import TEXT, check_format, configure, log_even
 from omidpy.base.timing.pauses import Seldom
 from omidpy.base.words.durations import seconds_in
 from omidpy.cli.common import LogFormat, MetricsAddress, say, serve_metrics
+from omidpy.cli.ending import EXIT_INTERRUPTED
 from omidpy.cli.operations.common import FateStoreUrl, opened_fates
 from omidpy.committers.publishing import operation as _publishing_steps  # noqa: F401 - registers them
 from omidpy.connect import connect
@@ -37,8 +38,6 @@ from omidpy.oracle.zookeeper import SCHEME
 from omidpy.recipes.export_queue.upkeep.rebucketing import RebucketTools
 
 log = logging.getLogger(__name__)
-
-EXIT_AT_ONCE = 130
 
 
 class Environment:
@@ -218,7 +217,7 @@ def told_to_stop() -> Iterator[threading.Event]:
     def handle(number: int, frame: FrameType | None) -> None:
         del number, frame
         if stopped.is_set():
-            os._exit(EXIT_AT_ONCE)
+            os._exit(EXIT_INTERRUPTED)
         stopped.set()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}

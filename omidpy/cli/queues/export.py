@@ -19,7 +19,7 @@ from omidpy.cli.common import (
     print_json,
     say,
 )
-from omidpy.cli.operations.common import EXIT_INTERRUPTED
+from omidpy.cli.ending import EXIT_INTERRUPTED
 from omidpy.cli.queues.common import (
     OptionalQueueId,
     QueueId,

@@ -23,7 +23,7 @@ from omidpy.base.schema.table_settings import TABLE, settings_by_name
 from omidpy.base.timing.clock import SystemClock
 from omidpy.base.words.arguments import check_table_name
 from omidpy.cli.common import Apply, AsJson, StoreUrl, TsoAddress, opened, print_json, say
-from omidpy.cli.operations.common import EXIT_INTERRUPTED
+from omidpy.cli.ending import EXIT_INTERRUPTED
 from omidpy.cli.options import as_parameters, taking
 from omidpy.connect import connect
 from omidpy.errors import OracleError, StorageUnavailable, UsageError
