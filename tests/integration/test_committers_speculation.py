@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from tests.machines.processes import ROOT
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
+from tests.machines.s3.spark import reaching, session_at
 from tests.machines.spark_cluster import spark_cluster
-from tests.machines.spark_java import own_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,32 +22,23 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.nightly]
 
 
 @pytest.fixture
-def spark(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+def spark(s3: S3Server, tmp_path: Path) -> Iterator[SparkSession]:
     """Give a session on a cluster of two hosts, which speculates as soon as it may."""
-    from pyspark.sql import SparkSession
-
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3.endpoint)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     hosts = ("127.0.0.1", "127.0.0.2")
-    with own_java(), spark_cluster(tmp_path / "work", hosts=hosts) as master:
-        builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-        for name, value in {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.memory": "512m",
-            "spark.speculation": "true",
-            "spark.speculation.interval": "50ms",
-            "spark.speculation.minTaskRuntime": "50ms",
-            "spark.speculation.multiplier": "1.1",
-            "spark.speculation.quantile": "0.5",
-        }.items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        try:
-            yield session
-        finally:
-            session.stop()
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.minTaskRuntime": "50ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5",
+    }
+    with (
+        reaching(s3),
+        spark_cluster(tmp_path / "work", hosts=hosts) as master,
+        session_at(master, settings) as session,
+    ):
+        yield session
 
 
 def test_of_two_attempts_that_both_finish_one_is_there(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,11 +18,11 @@ import pytest
 
 from omidpy.connect import connect
 from tests.machines.lost_executors import HEARTBEATS, Executor, halting, wait_for
-from tests.machines.processes import ROOT, tso_server
+from tests.machines.processes import tso_server
 from tests.machines.s3.looking import Bucket
 from tests.machines.s3.server import S3Server
+from tests.machines.s3.spark import reaching, session_at
 from tests.machines.spark_cluster import spark_cluster
-from tests.machines.spark_java import own_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,34 +43,15 @@ ROWS: Final = 20_000
 @pytest.fixture(scope="module")
 def spark(_s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Give a session on a cluster of two hosts."""
-    from pyspark.sql import SparkSession
-
-    import omidpy.spark
-
     hosts = ("127.0.0.1", "127.0.0.2")
+    settings = {"spark.executor.memory": "512m", **HEARTBEATS}
     work = tmp_path_factory.mktemp("work")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in _s3.environment.items():
-            patch.setenv(name, value)
-        patch.setenv("AWS_ENDPOINT_URL_S3", _s3.endpoint)
-        patch.setenv("PYTHONPATH", str(ROOT))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        with own_java(), spark_cluster(work, hosts=hosts) as master:
-            builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-            settings = {
-                "spark.driver.host": "127.0.0.1",
-                "spark.driver.bindAddress": "127.0.0.1",
-                "spark.executor.memory": "512m",
-                **HEARTBEATS,
-            }
-            for name, value in settings.items():
-                builder = builder.config(name, value)
-            session = builder.getOrCreate()
-            omidpy.spark.register(session)
-            try:
-                yield session
-            finally:
-                session.stop()
+    with (
+        reaching(_s3),
+        spark_cluster(work, hosts=hosts) as master,
+        session_at(master, settings) as session,
+    ):
+        yield session
 
 
 @pytest.fixture
