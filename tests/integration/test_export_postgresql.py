@@ -28,6 +28,7 @@ from omidpy.recipes.export_queue import (
     Retry,
     Share,
 )
+from omidpy.recipes.export_queue.delivery import patience
 from omidpy.recipes.export_queue.sinks import PostgresqlSink
 from tests.machines.export_processes import QUEUE, Work, run
 from tests.machines.export_queues import Scene
@@ -177,6 +178,43 @@ def test_an_exporter_killed_before_its_acknowledgement_changes_nothing_twice(
     with postgresql.connect() as connection:
         written = connection.execute("SELECT count(*), count(DISTINCT key) FROM writes").fetchone()
     assert written == (5, 5)
+
+
+MADE: Final = f"CREATE TABLE entries (key bytea PRIMARY KEY, value jsonb, {ALL})"
+RAISING: Final = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN IF NEW.value = '2' THEN RAISE EXCEPTION 'no twos' {}; END IF; RETURN NEW; END $$;
+CREATE TRIGGER refusing BEFORE INSERT ON entries FOR EACH ROW EXECUTE FUNCTION refuse();
+"""
+REFUSED: Final = {
+    "an index": ("", os.urandom(4000), "exceeds btree"),
+    "a trigger": (MADE + ";" + RAISING.format(""), b"bad", "no twos"),
+    "a trigger's own state": (
+        MADE + ";" + RAISING.format("USING ERRCODE = 'U0001'"),
+        b"bad",
+        "no twos",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_an_index_or_a_trigger_refuses_is_set_aside(
+    postgresql: Postgresql, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The driver has these errors among those of a server that is away: all came again for ever."""
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.0)
+    made, bad_key, reason = REFUSED[what]
+    with postgresql.connect() as connection:
+        connection.execute(made)
+    scene = Scene()
+    for value, key in ((1, b"a"), (2, bad_key), (3, b"z")):
+        scene.add(value, key=key)
+    scene.runner(PostgresqlSink(postgresql.url), max_attempts=2).run_once(wait_s=0)
+    (letter,) = scene.queue.dead_letters()
+    assert letter.value == 2
+    assert re.search(reason, letter.reason)
+    assert set(Table(postgresql).newest()) == {b"a", b"z"}
+    assert scene.queue.lag().entries == 0
 
 
 @pytest.mark.parametrize("append", [True, False])

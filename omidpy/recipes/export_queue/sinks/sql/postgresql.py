@@ -64,6 +64,11 @@ LIVENESS: Final = {
 OF_MARKS: Final = {"share": "text", "fence": "bigint", "mark": "text"}
 NEEDED: Final = {"key": BYTES, "commit_ts": "bigint", "ordinal": BYTES, "start_ts": "bigint"}
 
+OF_ENTRIES: Final = frozenset({"21", "22", "23", "2F", "38", "39", "44", "54", "P0"})
+"""Classes of SQLSTATE that speak of what is written: a value, a constraint, something that is too
+large for an index, and what functions, triggers and views have to say of a row.  The driver has
+some of them among the errors of a server that is away."""
+
 _COLUMNS: Final = """
 SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
@@ -198,12 +203,21 @@ class PostgresqlSink(ExactExporter):
 
         try:
             return self._pool.use(lambda made: self._in_time(made, within))
-        except (driver.DataError, driver.IntegrityError):
-            raise  # of what is in an entry: one that is alone with it is poison
-        except (
-            driver.Error
-        ) as error:  # gone, full, locked, dropped, forbidden: no entry is at fault
+        except driver.Error as error:
+            if self._is_of_an_entry(error):
+                raise  # one that is alone with it is poison, if others are taken
+            # Gone, full, locked, dropped, forbidden: no entry is at fault.
             raise Retry(f"{self._name}: {error}") from error
+
+    def _is_of_an_entry(self, error: Any) -> bool:
+        """Say whether an error speaks of what is written, perhaps, and not of the server's state.
+
+        One whose state no class of the server has was raised by a function of the user's.
+        """
+        state = error.diag.sqlstate or error.sqlstate or ""
+        driver = self._driver
+        is_of_value = isinstance(error, driver.DataError | driver.IntegrityError)
+        return is_of_value or state[:2] in OF_ENTRIES or type(error) is driver.DatabaseError
 
     def close(self) -> None:
         """Close the connections of every thread."""
