@@ -23,7 +23,7 @@ from omidpy.base.installation import install_hint
 from omidpy.errors import ConfigError, ExportError, UsageError
 from omidpy.model import FamilySchema, TableSchema
 from omidpy.prometheus import register_export
-from omidpy.recipes.export_queue import Batch, Entry, Exporter, Refused, Retry
+from omidpy.recipes.export_queue import Batch, Entry, Exporter, Mark, Refused, Retry, Share
 from omidpy.recipes.export_queue.delivery import patience as patience_module
 from omidpy.recipes.export_queue.sinks import (
     JsonLinesSink,
@@ -37,6 +37,7 @@ from omidpy.recipes.export_queue.sinks.address import sink_at
 from omidpy.recipes.export_queue.sinks.documents import encoded_value
 from omidpy.recipes.export_queue.sinks.sql.statements import Appending
 from omidpy.storage.memory import MemoryStore
+from omidpy.tx.writes.ordinals import WORKER_MARK
 from tests.machines.clients import TABLE as USERS_TABLE
 from tests.machines.export_queues import STEPS, Scene
 from tests.machines.sink_contract import (
@@ -811,3 +812,20 @@ def test_prometheus_reads_what_waits_and_what_was_done() -> None:
         assert line in page
     with pytest.raises(UsageError, match="another prefix"):
         register_export(scene.queue, runner, registry)
+
+
+@pytest.mark.parametrize("kind", [JsonLinesSink, ParquetSink])
+def test_the_longest_name_of_a_file_is_short_enough_while_it_is_written(
+    tmp_path: Path, kind: type[JsonLinesSink | ParquetSink]
+) -> None:
+    """A queue of 64 letters, and ordinals of workers: no file system has longer names."""
+    ordinal = int.from_bytes(WORKER_MARK + bytes(range(16, 36)))
+    entries = [Entry(b"k", 1, 2**62 + at, ordinal + at, 2**62, {}) for at in range(2)]
+    share = Share("q" * 64, f"{'f' * 32}.{2**21}", 65_535, 2**53)
+    sink = kind(tmp_path)
+    sink.open()
+    sink.take_over(share)
+    whole = Batch(entries, queue=share.queue, bucket=share.bucket, fence=share.fence)
+    sink.export_marked(share, whole, Mark())
+    (found,) = [one for one in tmp_path.iterdir() if not one.name.startswith(".")]
+    assert sink.seqs(found) == {entry.seq for entry in entries}

@@ -123,8 +123,10 @@ class FolderMarks:
 
     def hidden_name(self, share: Share, name: str) -> str:
         """Return under what name to write a file that gets its own by `advance`."""
+        # Its own name may be as long as names can be; it ends with a hash of what is in the file.
+        ending = name.rpartition("-")[2]
         # No other thread or process has this name, so that none writes into our file.
-        return f".{name}.{_tag(share)}-{os.getpid()}-{threading.get_ident()}"
+        return f".{ending}.{_tag(share)}-{os.getpid()}-{threading.get_ident()}"
 
     def rename(self, hidden: str, name: str) -> None:
         """Give a file its name, durably, unless one has that name."""
