@@ -10,8 +10,10 @@ import pytest
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue import ExportQueue, Poison
 from omidpy.recipes.export_queue.delivery.portions import Possession, read
+from omidpy.recipes.export_queue.entries.ordering import FoundEntry
 from omidpy.recipes.export_queue.entries.possession import BucketLost
 from omidpy.recipes.export_queue.entries.stored.codecs import codec_named
+from omidpy.recipes.export_queue.entries.view import View
 from tests.machines.export_queues import QUEUE, Scene
 
 
@@ -188,3 +190,28 @@ def test_a_reader_ends_when_the_queue_is_another_one(reader: Reader) -> None:
     ExportQueue.create(reader.scene.tm, QUEUE, buckets=3)
     with pytest.raises(ExportError, match="other buckets, or made anew"):
         reader.held.next_end(0)
+
+
+def test_an_acknowledgement_reads_no_entry_that_came_later(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or each batch of a stream that is far behind would read all that waits."""
+    reader.scene.add("first")
+    end_ts = reader.end(0)
+    reader.scene.add("in", "between")
+    middle_ts = reader.end(end_ts)
+    reader.scene.add(*range(100))
+    whole, seen = View.log, []
+
+    def log(self: View, *given: Any, **named: Any) -> Iterator[FoundEntry]:
+        for one in whole(self, *given, **named):
+            seen.append(one)
+            yield one
+
+    monkeypatch.setattr(View, "log", log)
+    reader.held.acknowledge(end_ts)
+    assert len(seen) == 1
+    reader.held.acknowledge(middle_ts)
+    assert len(seen) == 3
+    monkeypatch.undo()
+    assert len(reader.read(middle_ts, reader.end(middle_ts))) == 100

@@ -179,9 +179,10 @@ class Possession:
             if lease.state.cursor_ts >= end_ts:
                 continue
             from_ts, cursor = lease.state.scan_from, lease.state.cursor
-            count, low_ts = 0, view.low_ts + 1
+            # What began at or above `end_ts` committed above it, and may be much.
+            count, low_ts = 0, min(view.low_ts + 1, end_ts)
             gone: list[FoundEntry] | None = []
-            for found in view.log(lease.bucket, from_ts=from_ts):
+            for found in view.log(lease.bucket, from_ts=from_ts, to_ts=end_ts):
                 if found.position.commit_ts >= end_ts:
                     low_ts = min(low_ts, found.start_ts)
                     continue
@@ -282,7 +283,7 @@ class Possession:
         """Remove entries; where they were too many to be noted, those below `end_ts`."""
         if self._definition.keep_s is not None:
             return
-        found = iter(gone) if gone is not None else view.log(bucket, from_ts=from_ts)
+        found = iter(gone) if gone is not None else view.log(bucket, from_ts=from_ts, to_ts=end_ts)
         below = (one for one in found if one.position.commit_ts < end_ts)
         while page := [one._replace(content=None) for one in itertools.islice(below, PAGE_ENTRIES)]:
             remove(self._tm.store, in_store, page)
