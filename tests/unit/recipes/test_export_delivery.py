@@ -1246,3 +1246,23 @@ def test_a_queue_is_opened_by_many(scene: Scene) -> None:
     scene.add(1)
     assert ExportQueue.open(scene.tm, QUEUE).run_once(scene.sink, wait_s=0) == 1
     assert scene.queue.lag().entries == 0
+
+
+@pytest.mark.parametrize("bad", [range(0, 400, 4), range(200), range(200, 400)], ids=str)
+def test_poison_in_a_large_batch_brings_what_is_before_it_again_once(bad: range) -> None:
+    """As a webhook that refuses some of its requests for ever has it: not once for each of them."""
+    scene = Scene()
+    for number in range(400):
+        scene.add(number, key=b"%d" % number)
+    calls: list[int] = []
+
+    def post(batch: Batch) -> None:
+        for entry in batch:
+            calls.append(entry.value)
+            if entry.value in bad:
+                raise Poison(entry, "no")
+
+    scene.sink.on_batch = post
+    assert scene.export() == [number for number in range(400) if number not in bad]
+    assert [one.value for one in scene.queue.dead_letters()] == list(bad)
+    assert len(calls) < 4 * 400

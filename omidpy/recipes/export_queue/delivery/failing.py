@@ -76,13 +76,14 @@ class Failures:
             ExportError: not at all: the receiver refuses everything, and nothing was set aside.
         """
         if isinstance(error, Poison):
-            position = next((one.position for one, entry in good if entry is error.entry), None)
-            if position is None:
+            at = next((at for at, (_, entry) in enumerate(good) if entry is error.entry), None)
+            if at is None:
                 raise ExportError(
                     "Poison names an entry that is not in the batch; raise it with the very entry "
                     "that export() was given"
                 ) from error
-            memory.poison[position] = storable(str(error))[:MAX_REASON]
+            memory.poison[good[at][0].position] = storable(str(error))[:MAX_REASON]
+            patience.ends_behind(at, len(memory.poison))
             return Paused(0.0)
         text = "queue %s: %d entries come again: %r"
         self._seldom.say(text, self._queue_id, len(good), error, about=bucket)

@@ -82,6 +82,19 @@ class Patience:
         """Let the next batch hold an entry beside those that have failed alone."""
         self.max_entries = suspect_count + 1
 
+    def ends_behind(self, taken_count: int, suspect_count: int) -> None:
+        """Let the next batch end with an entry that the receiver will never take.
+
+        What stands before it leaves with it.  With all that came behind it, each poison of a large
+        batch would bring what is before it once more.
+
+        Args:
+            taken_count: How many entries stood before it.
+            suspect_count: How many that were not handed over stood beside them, and the entry.
+        """
+        # Alone, they would be set aside unasked.
+        self.max_entries = suspect_count + max(taken_count, 1)
+
     def succeeded(self) -> None:
         """Note that a batch was delivered: the next one may be larger."""
         self.attempts = self._failures = self._refusals = 0

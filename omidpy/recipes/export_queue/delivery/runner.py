@@ -492,13 +492,14 @@ class Runner:
         """Pass over a bucket until what a first look has shown is delivered; False: it was lost."""
         memory = self._memories.setdefault(lease.bucket, self._delivery.new_memory())
         since = self._look()
-        view, failures, state = since, 0, lease.state
+        view, failures, known = since, 0, (lease.state, 0)
         while True:
             try:
                 is_whole = self._delivery.run_pass(lease, memory, view).is_whole
             except Paused as pause:
-                failures = failures + 1 if lease.state == state else 1
-                state = lease.state
+                # To have learnt of one more entry that it is poison is to have come further, too.
+                before, known = known, (lease.state, len(memory.poison))
+                failures = failures + 1 if known == before else 1
                 if failures > MOST_PAUSES:
                     raise ExportError(
                         f"bucket {lease.bucket} of {self._table} gets nowhere after {failures} "
