@@ -239,6 +239,15 @@ class ExactExporter(Exporter):
         """
         raise NotImplementedError(f"{type(self).__name__} has no export_marked(...)")
 
+    def is_undone(self, share: Share) -> bool:
+        """Say whether the last `export_marked`, which has failed, has kept nothing, and never will.
+
+        Asked right behind that.  Where it is not certain, which is the default, a mark that is gone
+        when the bucket is taken over again is missed.
+        """
+        del share
+        return False
+
 
 def promise_of(exporter: Exporter) -> str:
     """Say how often an entry is delivered: `exactly once`, or `at least once`."""
@@ -275,6 +284,7 @@ _METHODS: Final = (
     "take_over",
     "keep_first",
     "export_marked",
+    "is_undone",
 )
 
 Exporting: TypeAlias = Exporter | Callable[[Batch], object]

@@ -176,6 +176,44 @@ def test_a_mark_that_is_forgotten_between_two_tries_of_one_owner_is_missed() -> 
     assert receiver.values == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "call", ["begin_transaction", "send_offsets_to_transaction", "commit_transaction"]
+)
+def test_a_mark_that_is_forgotten_while_nothing_comes_is_not_missed(call: str) -> None:
+    """Kafka has forgotten the producer, too, so that the next batch of its owner fails.
+
+    Only where the commit of that was asked for may it have been delivered.
+    """
+    client: Any = pytest.importorskip("confluent_kafka", reason="an extra")
+    unknown = client.KafkaError(client.KafkaError.INVALID_PRODUCER_ID_MAPPING, "unknown", False)
+    scene, receiver = Scene(), InKafka()
+    scene.add(0)
+    runner = scene.runner(receiver.sink())
+    runner._crew.join(takes_all=True)
+    runner._crew.look()
+    lease = runner._crew.leases[0]
+    runner._memories[0] = runner._delivery.new_memory()
+    runner._pass(lease, runner._look())
+    receiver.forget()
+
+    def refuse(name: str) -> None:
+        if name == call:
+            receiver.broker.on_call = lambda _: None
+            raise client.KafkaException(unknown)
+
+    receiver.broker.on_call = refuse
+    scene.add(1)
+    with pytest.raises(Paused):
+        runner._pass(lease, runner._look())
+    if call == "commit_transaction":
+        with pytest.raises(MarkRefused):
+            runner._pass(lease, runner._look())
+    else:
+        runner._pass(lease, runner._look())
+        assert receiver.values == [0, 1]
+    runner._crew.leave()
+
+
 def test_what_is_in_doubt_at_one_receiver_stays_so_behind_a_try_with_another() -> None:
     """Of that one nothing is missed, and nothing was delivered to it."""
     scene, receiver, other = Scene(), InMemory(), InMemory()

@@ -111,14 +111,24 @@ class ExactDelivery:
             )
             after = replace(after, since=lease.state.cursor)
             standing.share = None  # until the receiver has said what has become of it
-            lease.is_in_doubt = True
             batch = Batch(left, queue=share.queue, bucket=share.bucket, fence=share.fence)
-            self._exporter.export_marked(share, batch, after)
+            self._export(lease, share, batch, after)
         except Deposed:
             standing.share = None  # whoever has the bucket by now takes it over again
             raise
         standing.share, standing.mark = share, after
         return True
+
+    def _export(self, lease: OwnedBucket, share: Share, batch: Batch, mark: Mark) -> None:
+        """Hand a batch over with its mark; in doubt from here on, unless it is undone for sure."""
+        was_in_doubt, lease.is_in_doubt = lease.is_in_doubt, True
+        try:
+            self._exporter.export_marked(share, batch, mark)
+        except Exception:
+            # Of a bucket into which nothing came for a week Kafka has forgotten both the mark and
+            # the producer: its next batch fails, and the mark that is gone then is not missed.
+            lease.is_in_doubt = was_in_doubt or not self._exporter.is_undone(share)
+            raise
 
     def _take_over(
         self, lease: OwnedBucket, standing: Standing, share: Share, fresh_ts: Callable[[], int]

@@ -162,6 +162,11 @@ class KafkaSink(ExactExporter):
         """Send a batch and the mark in one transaction."""
         self._held(share).commit(lambda producer: self._send(producer, batch), mark)
 
+    def is_undone(self, share: Share) -> bool:
+        """Say whether the commit of the last transaction was not even asked for."""
+        held = self._shares.get(share.name)
+        return held is not None and held.fence == share.fence and not held.may_have_committed
+
     def _held(self, share: Share) -> Transactions:
         held = self._shares.get(share.name)
         if held is None or held.fence != share.fence:

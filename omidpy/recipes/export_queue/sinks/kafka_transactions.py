@@ -70,6 +70,8 @@ class Transactions:
         self._group: Any = None
         self._count = 0
         """The offset of the mark."""
+        self.may_have_committed = False
+        """Whether the commit of the last transaction was asked for."""
         self.producer: Any = made(client, client.Producer, given, name=name)
         self._ask(lambda: self.producer.init_transactions(INIT_S))
 
@@ -112,6 +114,7 @@ class Transactions:
         """
         # The server counts on while this machine is suspended.
         began_s, is_done = SystemClock.monotonic_s(), False
+        self.may_have_committed = False
         place = self._client.TopicPartition(self._topic, 0, self._count + 1, mark.encode())
         try:
             self._ask(self.producer.begin_transaction)
@@ -119,6 +122,7 @@ class Transactions:
             self._ask(
                 lambda: self.producer.send_offsets_to_transaction([place], self._group, INIT_S)
             )
+            self.may_have_committed = True
             self._ask(lambda: self.producer.commit_transaction(INIT_S))
             is_done = True
         except Deposed as error:
