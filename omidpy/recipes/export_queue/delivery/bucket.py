@@ -28,7 +28,7 @@ from omidpy.base.reach import reached
 from omidpy.base.words.printable import storable
 from omidpy.errors import CorruptCell, ExportError
 from omidpy.recipes.export_queue.delivery.exactly import MarkRefused, Step, exact_delivery
-from omidpy.recipes.export_queue.delivery.failing import Failures, Memory, Paused
+from omidpy.recipes.export_queue.delivery.failing import Failures, KnownGraves, Memory, Paused
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.terms import (
     PARK_KEY,
@@ -45,7 +45,7 @@ from omidpy.recipes.export_queue.entries.acknowledgement import (
     remove,
     remove_deleted,
 )
-from omidpy.recipes.export_queue.entries.counting import after_batch, count, rest_s
+from omidpy.recipes.export_queue.entries.counting import SHARE_OF_TIME, after_batch, count, rest_s
 from omidpy.recipes.export_queue.entries.dead import (
     POISON,
     WAITS,
@@ -88,6 +88,9 @@ log = logging.getLogger(__name__)
 
 HOLD_BATCHES: Final = 8
 """So many batches of content wait for their turn; what is more is read a second time."""
+
+LONGEST_UNSEEN_S: Final = 60.0
+"""After so long an owner looks at its dead letters again, however many they are."""
 
 IDLE_TS: Final = 60 * 1_000_000_000
 """How far the start of the next scan may fall behind while nothing is delivered."""
@@ -147,10 +150,18 @@ class Delivery:
         until_s = self._clock.monotonic_s() + self._options.pass_s
         if lease.is_torn:
             view = self._look_behind(lease, memory)
-        graves = graves_of(view, lease.bucket)
-        if len(graves) != lease.state.dead:
-            lease.update(dead=len(graves))
-        self._deliver_dead(lease, memory, graves)
+        try:
+            return self._run_pass(lease, memory, view, until_s)
+        except Paused:
+            raise
+        except BaseException:
+            memory.graves = None  # what it says of a burial may be wrong
+            raise
+
+    def _run_pass(self, lease: OwnedBucket, memory: Memory, view: View, until_s: float) -> Pass:
+        graves = self._graves(lease, memory, view)
+        if not self._deliver_dead(lease, memory, graves, until_s):
+            return Pass(has_moved=True, is_whole=False)
         left: list[FoundEntry] = []
         window = self._window(lease, view, left)
         has_moved = False
@@ -186,6 +197,27 @@ class Delivery:
             )
         return Pass(has_moved=has_moved, is_whole=True)
 
+    def _graves(self, lease: OwnedBucket, memory: Memory, view: View) -> Graves:
+        """Return the dead letters of a bucket, as they were not long ago if there are many.
+
+        Its owner alone sets entries aside, and knows which keys it has parked.  What operators have
+        asked for is seen by the next look, and looks take a small part of the time: behind one
+        poison a key may gather any number, and each pass would read them all.
+        """
+        known, since_s = memory.graves, self._clock.monotonic_s()
+        if known is not None and known.fence == lease.fence and since_s < known.due_s:
+            return known.graves
+        memory.graves = None
+        graves = graves_of(view, lease.bucket)
+        if len(graves) != lease.state.dead:
+            lease.update(dead=len(graves))
+        if not graves.due():
+            now_s = self._clock.monotonic_s()
+            graves = graves.in_short()
+            rest_s = min(SHARE_OF_TIME * (now_s - since_s), LONGEST_UNSEEN_S)
+            memory.graves = KnownGraves(lease.fence, graves, now_s + rest_s)
+        return graves
+
     def _look_behind(self, lease: OwnedBucket, memory: Memory) -> View:
         """Return a snapshot behind which no earlier transaction of ours commits (X11).
 
@@ -194,6 +226,7 @@ class Delivery:
         lease.confirm()
         spoil_claims(self._tm, self._table, lease.bucket)
         lease.is_torn = False
+        memory.graves = None
         view = View(self._tm, self._table, layout=self._definition.layout)
         for grave in graves_of(view, lease.bucket):
             # It was set aside after all, and is to be handed over when a retry is asked for.
@@ -388,13 +421,21 @@ class Delivery:
 
     # -- dead letters --------------------------------------------------------------------------
 
-    def _deliver_dead(self, lease: OwnedBucket, memory: Memory, graves: Graves) -> None:
-        """Deliver what is due of the dead letters, one by one: any may fail again."""
+    def _deliver_dead(
+        self, lease: OwnedBucket, memory: Memory, graves: Graves, until_s: float
+    ) -> bool:
+        """Deliver what is due of the dead letters, one by one: any may fail again.
+
+        Returns:
+            Whether all was tried; not where the time of the pass is over.
+        """
         due = graves.due()
         there = frozenset(grave.found.position for grave in graves) if due else frozenset()
-        for grave in due:
-            if grave.key is not None and grave not in graves.due():
+        for number, grave in enumerate(due):
+            if not graves.is_first(grave):
                 continue  # one before it has just failed again
+            if number and self._clock.monotonic_s() >= until_s:
+                return False
             _, entry, reason = self._judged(grave.found, memory)
             if entry is not None:
                 try:
@@ -414,6 +455,7 @@ class Delivery:
                 graves.block(grave)
             else:
                 graves.left([grave])
+        return True
 
     # -- the exporter --------------------------------------------------------------------------
 

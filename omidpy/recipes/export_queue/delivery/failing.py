@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from omidpy.base.timing.pauses import Seldom
 from omidpy.base.words.printable import storable
 from omidpy.errors import ExportError
 from omidpy.recipes.export_queue.delivery.patience import Patience
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, Trust, blame
-from omidpy.recipes.export_queue.entries.dead import MAX_REASON
+from omidpy.recipes.export_queue.entries.dead import MAX_REASON, Graves
 from omidpy.recipes.export_queue.entries.ordering import FoundEntry, Position
 from omidpy.recipes.export_queue.exporter import Deposed, Entry, Poison, Refused, Retry
 from omidpy.recipes.export_queue.marks import Standing
@@ -35,6 +35,16 @@ class Paused(Exception):
         self.after_s = after_s
 
 
+class KnownGraves(NamedTuple):
+    """What an owner knows of the dead letters of its bucket."""
+
+    fence: int
+    """Of the owner: another one may have set entries aside since."""
+    graves: Graves
+    due_s: float
+    """When they are to be looked at again, for operators may have asked for some."""
+
+
 @dataclass
 class Memory:
     """What a process remembers of a bucket from pass to pass; losing it loses no entry."""
@@ -47,6 +57,8 @@ class Memory:
     """What its receiver has, where that keeps marks."""
     count_due_s: float = 0.0
     """When what waits is to be counted again, if it does not leave."""
+    graves: KnownGraves | None = None
+    """The dead letters of the bucket, of which none was due; None: they are to be looked at."""
 
 
 class Failures:

@@ -117,6 +117,8 @@ class Graves:
         """Read them, in their order."""
         self._by_key: dict[bytes, list[Grave]] = {}
         self._alone: list[Grave] = []
+        self._others = 0
+        """How many are known by number alone."""
         for grave in map(_grave, cells):
             if grave.key is not None and grave.note.parks:
                 self._by_key.setdefault(grave.key, []).append(grave)
@@ -131,6 +133,13 @@ class Graves:
         """Note that an entry of a key is set aside."""
         self._by_key.setdefault(key, [])
 
+    def in_short(self) -> Graves:
+        """Return what is to be known while none is due: which keys are parked, and how many."""
+        short = Graves(())
+        short._by_key = {key: [] for key in self._by_key}
+        short._others = len(self)
+        return short
+
     def due(self) -> list[Grave]:
         """Return what is to be delivered now; of each key in the old order."""
         due = [grave for grave in self._alone if grave.note.state == RETRY]
@@ -140,6 +149,13 @@ class Graves:
                     break
                 due.append(grave)
         return due
+
+    def is_first(self, grave: Grave) -> bool:
+        """Say whether one of a key is its first by now; who waits for no other always is."""
+        if grave.key is None or not grave.note.parks:
+            return True
+        waiting = self._by_key.get(grave.key)
+        return waiting is not None and any(one is grave for one in waiting[:1])
 
     def left(self, graves: Sequence[Grave]) -> None:
         """Note that graves are empty; a key that has none left is free."""
@@ -159,7 +175,7 @@ class Graves:
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self._alone) + sum(map(len, self._by_key.values()))
+        return self._others + len(self._alone) + sum(map(len, self._by_key.values()))
 
     def __iter__(self) -> Iterator[Grave]:
         """Yield all of them by position."""

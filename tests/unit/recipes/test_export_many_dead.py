@@ -1,0 +1,154 @@
+"""Many dead letters cost what one of them does: the time of a pass, and of a look now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from omidpy.recipes.export_queue import Batch, Poison
+from omidpy.recipes.export_queue.delivery import bucket as bucket_module
+from omidpy.recipes.export_queue.delivery.crew import BucketLease
+from omidpy.recipes.export_queue.delivery.failing import Paused
+from omidpy.recipes.export_queue.delivery.runner import Runner
+from omidpy.recipes.export_queue.entries.dead import Graves
+from tests.machines.export_queues import Scene
+
+COUNT = 50
+
+
+def refuse(batch: Batch) -> None:
+    """Refuse whatever comes."""
+    raise Poison(batch[0], "no")
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """Return a queue with a poison, and what waits behind it."""
+    scene = Scene()
+    scene.sink.on_batch = refuse
+    scene.add(0)
+    scene.export()
+    scene.sink.on_batch = lambda _: None
+    scene.add(*range(1, COUNT))
+    scene.export()
+    assert scene.sink.values == []
+    assert len(list(scene.queue.dead_letters())) == COUNT
+    return scene
+
+
+def holding(runner: Runner) -> BucketLease:
+    """Let an exporter take the bucket, of which it knows nothing."""
+    runner._crew.join(takes_all=True)
+    runner._crew.look()
+    runner._memories[0] = runner._delivery.new_memory()
+    return runner._crew.leases[0]
+
+
+def test_what_is_due_is_found_once_for_all_that_are(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the time of many would grow with their square."""
+    found: list[int] = []
+    due = Graves.due
+
+    def counted(self: Graves) -> Any:
+        graves = due(self)
+        found.append(len(graves))
+        return graves
+
+    monkeypatch.setattr(Graves, "due", counted)
+    scene.queue.dead_letters().retry()
+    assert scene.export() == list(range(COUNT))
+    assert sum(found) <= 2 * COUNT
+
+
+def test_a_pass_over_dead_letters_has_an_end(scene: Scene) -> None:
+    """So that an exporter that is told to stop does so, and other buckets have their turn."""
+    scene.queue.dead_letters().retry()
+    scene.sink.on_batch = lambda _: scene.clock.advance(1.0)
+    runner = scene.runner()
+    lease = holding(runner)
+    runner._pass(lease, runner._look())
+    assert 1 < len(scene.sink.values) < 10
+    scene.sink.on_batch = lambda _: None
+    runner._pass(lease, runner._look())
+    assert scene.sink.values == list(range(COUNT))
+    runner._crew.leave()
+
+
+@pytest.fixture
+def looks(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let a look at dead letters take a second; return the buckets that were looked at."""
+    seen: list[int] = []
+    graves_of: Callable[..., Graves] = bucket_module.graves_of  # type: ignore[attr-defined]
+
+    def slowly(view: Any, bucket: int) -> Graves:
+        scene.clock.advance(1.0)
+        seen.append(bucket)
+        return graves_of(view, bucket)
+
+    monkeypatch.setattr(bucket_module, "graves_of", slowly)
+    return seen
+
+
+def test_a_slow_look_is_believed_for_a_while(scene: Scene, looks: list[int]) -> None:
+    """What comes of the key still waits behind its poison, in order, and others are delivered."""
+    runner = scene.runner(lease_s=1000.0)
+    lease = holding(runner)
+    for number in range(3):
+        scene.add(COUNT + number)
+        scene.add(f"good {number}", key=b"good")
+        runner._pass(lease, runner._look())
+        scene.clock.advance(1.0)
+    assert looks == [0]
+    assert scene.sink.values == ["good 0", "good 1", "good 2"]
+    known = runner._memories[0].graves
+    assert known is not None
+    assert list(known.graves) == []  # what they hold is not kept
+    scene.sink.batches.clear()
+    scene.queue.dead_letters().retry()
+    runner._pass(lease, runner._look())
+    assert scene.sink.values == []
+    scene.clock.advance(20.0)
+    runner._pass(lease, runner._look())
+    runner._pass(lease, runner._look())
+    assert scene.sink.values == list(range(COUNT + 3))
+    scene.add("free")
+    runner._pass(lease, runner._look())
+    assert scene.sink.values[-1] == "free"
+    runner._crew.leave()
+
+
+def test_a_later_owner_looks_for_itself(scene: Scene, looks: list[int]) -> None:
+    """Though the process had the bucket before: another one may have set entries aside since."""
+    runner = scene.runner()
+    lease = holding(runner)
+    runner._pass(lease, runner._look())
+    lease.give_back()
+    runner._crew.leases.clear()
+    other = scene.runner()
+    between = holding(other)
+    scene.sink.on_batch = refuse
+    scene.add("poison", key=b"other")
+    with pytest.raises(Paused):
+        other._pass(between, other._look())
+    other._pass(between, other._look())
+    other._crew.leave()
+    scene.sink.on_batch = lambda _: None
+    runner._crew.look()
+    scene.add("behind it", key=b"other")
+    runner._pass(runner._crew.leases[0], runner._look())
+    assert scene.sink.values == []
+    runner._crew.leave()
+
+
+def test_once_delivers_what_was_asked_for_until_now(scene: Scene, looks: list[int]) -> None:
+    """However short ago the same exporter has looked."""
+    runner = scene.runner()
+    runner.run_once(wait_s=0)
+    scene.queue.dead_letters().retry()
+    runner.run_once(wait_s=0)
+    assert scene.sink.values == list(range(COUNT))
+    assert looks
