@@ -20,6 +20,7 @@ from omidpy.recipes.export_queue.entries.stored.state import (
     BucketState,
     Definition,
     Places,
+    Raw,
     Successor,
     table_name,
 )
@@ -34,31 +35,34 @@ MOVED_AT_ONCE: Final = 500
 
 
 def waiting(tm: TransactionManager, queue_id: str, known: Definition) -> str:
-    """Say what of the old buckets is still to be delivered; empty: nothing ever again."""
+    """Say what of the old buckets is still to be delivered; empty: nothing ever again.
+
+    How much that is the exporters have counted: here the first of it is enough.
+    """
     view = View(tm, table_name(queue_id, known.number), layout=known.layout)
     places = Places.of(tm.session.catalog, queue_id)
-    count, buckets, stopped = 0, 0, ""
-    for raw in BucketRows(tm.session.control, places, known).read():
-        if raw.problem:
-            return raw.problem
-        state = raw.state
-        here = sum(
-            found.position > state.cursor
-            for found in view.entries(
-                raw.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
-            )
-        )
-        here += len(graves_of(view, raw.bucket).due())
-        count += here
-        buckets += bool(here)
-        stopped = stopped or raw.state.stopped
-    if not count:
+    states = BucketRows(tm.session.control, places, known).read()
+    if problem := next((raw.problem for raw in states if raw.problem), ""):
+        return problem
+    if not any(_has_entries(view, raw) for raw in states) and not any(
+        graves_of(view, raw.bucket).due() for raw in states
+    ):
         return ""
+    counted = [raw.state.waits for raw in states if raw.state.waits]
+    stopped = next((raw.state.stopped for raw in states if raw.state.stopped), "")
     return (
-        f"{count} entries wait in {buckets} of the old buckets"
+        f"at least {sum(counted) or 1} entries wait in {len(counted) or 1} of the old buckets"
         + (f", where an exporter has stopped: {stopped}" if stopped else "")
         + (f"; the queue is paused: omidpy export resume {queue_id}" if known.is_paused else "")
     )
+
+
+def _has_entries(view: View, raw: Raw) -> bool:
+    state = raw.state
+    found = view.entries(
+        raw.bucket, from_ts=state.scan_from, after=state.cursor, replay_to=state.replay_to
+    )
+    return any(one.position > state.cursor for one in found)
 
 
 def move_dead(tm: TransactionManager, queue_id: str, known: Definition, to: Successor) -> bool:
