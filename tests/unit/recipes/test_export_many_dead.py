@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from omidpy.recipes.export_queue import Batch, Poison
+from omidpy.errors import ExportError
+from omidpy.recipes.export_queue import Batch, Poison, Retry
 from omidpy.recipes.export_queue.delivery import bucket as bucket_module
+from omidpy.recipes.export_queue.delivery import patience
 from omidpy.recipes.export_queue.delivery.crew import BucketLease
 from omidpy.recipes.export_queue.delivery.failing import Paused
 from omidpy.recipes.export_queue.delivery.runner import Runner
 from omidpy.recipes.export_queue.entries.dead import Graves
 from tests.machines.export_queues import Scene
+from tests.machines.marking import Log
 
 COUNT = 50
 
@@ -152,3 +155,67 @@ def test_once_delivers_what_was_asked_for_until_now(scene: Scene, looks: list[in
     runner.run_once(wait_s=0)
     assert scene.sink.values == list(range(COUNT))
     assert looks
+
+
+def refuses_again(tried: list[float], scene: Scene) -> Callable[[Batch], None]:
+    """Return what is away for one key, and takes all others."""
+
+    def answer(batch: Batch) -> None:
+        if any(entry.key == b"k" for entry in batch):
+            tried.append(scene.clock.monotonic_s())
+            raise Retry("500", after=0.001)
+
+    return answer
+
+
+def test_a_dead_letter_that_is_tried_again_in_vain_holds_up_nothing_else(scene: Scene) -> None:
+    """Its receiver may answer so for ever; what comes for other keys is delivered at once."""
+    tried: list[float] = []
+    scene.sink.on_batch = refuses_again(tried, scene)
+    scene.queue.dead_letters().retry()
+    runner = scene.runner(lease_s=1000.0)
+    lease = holding(runner)
+    for number in range(5):
+        scene.add(number, key=b"good")
+        runner._pass_over([lease])
+        assert scene.sink.values == list(range(number + 1))
+        assert runner._due_s[0] - scene.clock.monotonic_s() <= runner._max_poll_s
+    assert len(tried) == 1
+    assert runner._paused == set()
+    scene.clock.advance(30.0)
+    runner._pass_over([lease])
+    assert len(tried) == 2
+    scene.sink.on_batch = lambda _: None
+    scene.clock.advance(30.0)
+    runner._pass_over([lease])
+    assert scene.sink.values == [*range(5), *range(COUNT)]
+    runner._crew.leave()
+
+
+def test_once_delivers_the_others_before_it_gives_a_dead_letter_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that one was left."""
+    monkeypatch.setattr(patience, "FIRST_PAUSE_S", 0.0)
+    tried: list[float] = []
+    scene.sink.on_batch = refuses_again(tried, scene)
+    scene.queue.dead_letters().retry()
+    scene.add("good", key=b"good")
+    with pytest.raises(ExportError, match="gets nowhere after 25 tries: Retry"):
+        scene.export()
+    assert scene.sink.values == ["good"]
+    assert len(tried) >= 25
+
+
+def test_what_keeps_marks_settles_a_dead_letter_first(scene: Scene) -> None:
+    """It may have been delivered, which the next mark must say, too."""
+    log = Log()
+    sink = log.sink()
+    sink.on_batch = refuses_again([], scene)
+    scene.queue.dead_letters().retry()
+    scene.add("good", key=b"good")
+    runner = scene.runner(sink)
+    with pytest.raises(Paused):
+        runner._pass(holding(runner), runner._look())
+    assert log.values == []
+    runner._crew.leave()

@@ -160,8 +160,22 @@ class Delivery:
 
     def _run_pass(self, lease: OwnedBucket, memory: Memory, view: View, until_s: float) -> Pass:
         graves = self._graves(lease, memory, view)
-        if not self._deliver_dead(lease, memory, graves, until_s):
-            return Pass(has_moved=True, is_whole=False)
+        held_up: Paused | None = None
+        try:
+            if not self._deliver_dead(lease, memory, graves, until_s):
+                return Pass(has_moved=True, is_whole=False)
+        except Paused as pause:
+            if self._exact is not None:
+                raise  # what is in doubt is settled before anything else is sent
+            held_up = pause
+        done = self._deliver_log(lease, memory, graves, view, until_s)
+        if held_up is not None:
+            raise Paused(held_up.after_s, is_of_dead=True) from held_up.__cause__
+        return done
+
+    def _deliver_log(
+        self, lease: OwnedBucket, memory: Memory, graves: Graves, view: View, until_s: float
+    ) -> Pass:
         left: list[FoundEntry] = []
         window = self._window(lease, view, left)
         has_moved = False
@@ -430,6 +444,8 @@ class Delivery:
             Whether all was tried; not where the time of the pass is over.
         """
         due = graves.due()
+        if due and (rest_s := memory.dead_due_s - self._clock.monotonic_s()) > 0:
+            raise Paused(rest_s)
         there = frozenset(grave.found.position for grave in graves) if due else frozenset()
         for number, grave in enumerate(due):
             if not graves.is_first(grave):
@@ -444,8 +460,9 @@ class Delivery:
                     taken = self._send(lease, memory.of_dead, one, memory, step)
                     self._remove_grave(lease, grave, taken)
                     memory.standing.mark = memory.standing.mark.without_dead(step.until)
-                except Paused:
+                except Paused as pause:
                     if (why := memory.poison.pop(grave.found.position, None)) is None:
+                        memory.dead_due_s = self._clock.monotonic_s() + pause.after_s
                         raise
                     reason = why
             if reason:

@@ -29,10 +29,16 @@ SOONEST_S: Final = 1.0
 class Paused(Exception):
     """The bucket goes on later."""
 
-    def __init__(self, after_s: float) -> None:
-        """Say in how many seconds."""
+    def __init__(self, after_s: float, *, is_of_dead: bool = False) -> None:
+        """Say in how many seconds.
+
+        Args:
+            after_s: So long.
+            is_of_dead: Only dead letters do: all else was delivered, and what comes is, too.
+        """
         super().__init__(after_s)
         self.after_s = after_s
+        self.is_of_dead = is_of_dead
 
 
 class KnownGraves(NamedTuple):
@@ -57,6 +63,8 @@ class Memory:
     """What its receiver has, where that keeps marks."""
     count_due_s: float = 0.0
     """When what waits is to be counted again, if it does not leave."""
+    dead_due_s: float = 0.0
+    """When dead letters, of which one has failed, are to be tried again."""
     graves: KnownGraves | None = None
     """The dead letters of the bucket, of which none was due; None: they are to be looked at."""
 

@@ -370,7 +370,11 @@ class Runner:
                 rest_s, is_paused = self._pass(lease, view), False
                 self._note_obstacle(lease, None)
             except Paused as pause:
-                rest_s, is_paused = pause.after_s, True
+                if pause.is_of_dead:
+                    self._note_obstacle(lease, None)
+                    rest_s, is_paused = min(pause.after_s, self._max_poll_s), False
+                else:
+                    rest_s, is_paused = pause.after_s, True
             except MarkRefused as error:
                 self._note_obstacle(lease, error)
                 if not self._crew.leases.keys() - self._obstacles.keys():
@@ -494,6 +498,7 @@ class Runner:
         since = self._look()
         view, failures, known = since, 0, (lease.state, 0)
         while True:
+            memory.dead_due_s = 0.0  # it was waited for
             try:
                 is_whole = self._delivery.run_pass(lease, memory, view).is_whole
             except Paused as pause:
