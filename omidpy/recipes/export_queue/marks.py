@@ -49,6 +49,11 @@ class Share:
     fence: int
 
     @property
+    def made(self) -> str:
+        """What its queue was given when it was made, and all tables of it have."""
+        return self.incarnation.rpartition(".")[0]
+
+    @property
     def name(self) -> str:
         """What no other bucket of any queue is called, for every owner: up to 120 letters."""
         return f"{self.queue}.{self.incarnation}.{self.bucket}"

@@ -13,11 +13,13 @@ from omidpy.base.timing.clock import ManualClock, SystemClock
 from omidpy.errors import OmidError
 from omidpy.recipes.export_queue.delivery.verdicts import Blame, blame
 from omidpy.recipes.export_queue.exporter import Deposed, Retry
-from omidpy.recipes.export_queue.marks import Mark
+from omidpy.recipes.export_queue.marks import Mark, Share
 from omidpy.recipes.export_queue.sinks.kafka import KafkaSink, _Log
 from omidpy.recipes.export_queue.sinks.kafka_transactions import Transactions
 
 confluent_kafka = pytest.importorskip("confluent_kafka", reason="an extra")
+from tests.machines.kafka_client import Broker  # noqa: E402 - it imports the client
+
 KafkaError = confluent_kafka.KafkaError
 
 FENCED = KafkaError(KafkaError._FENCED, "fenced by a newer instance", True)
@@ -155,3 +157,16 @@ def test_that_a_bucket_changed_hands_is_no_error_of_the_log(
     assert [one.levelno for one in caplog.records if one.levelno > logging.INFO] == []
     _Log.log(logging.CRITICAL, "%s [%s] %s", "FATAL", "producer-1", "all brokers are down")
     assert [one.levelno for one in caplog.records if one.levelno > logging.INFO] == [50]
+
+
+def test_producers_of_earlier_buckets_are_closed() -> None:
+    """Each has threads and connections, and a queue may get other buckets any number of times."""
+    sink = Broker().sink()
+    shares = [Share("q", f"a.{table}", 0, table << 32) for table in (1, 2, 3)]
+    others = [Share("q", "b.1", 0, 1), Share("p", "a.1", 0, 1), Share("q", "a.3", 1, 3 << 32)]
+    for share in (*others[:2], *shares, others[2]):
+        sink.take_over(share)
+    assert set(sink._shares) == {share.name for share in (shares[-1], *others)}
+    with pytest.raises(Deposed):
+        sink.keep_first(shares[0], Mark())
+    sink.close()

@@ -146,12 +146,22 @@ class KafkaSink(ExactExporter):
                 raise Deposed(f"{self._name}: a later owner of {share.name} is in this process")
             del self._shares[share.name]
             old.close()
+        self._end_earlier(share)
         new = Transactions(
             self._client, self._settings, name=self._name, topic=self._topic, share=share
         )
         mark = new.read()
         self._shares[share.name] = new
         return mark
+
+    def _end_earlier(self, share: Share) -> None:
+        """Close the producers of buckets that the queue had before it was given others."""
+        for name, held in list(self._shares.items()):
+            other = held.share
+            is_of_queue = (other.queue, other.made) == (share.queue, share.made)
+            if is_of_queue and other.incarnation != share.incarnation and other.fence < share.fence:
+                self._shares.pop(name, None)
+                held.close()
 
     def keep_first(self, share: Share, mark: Mark) -> bool:
         """Let a transaction keep the mark alone."""

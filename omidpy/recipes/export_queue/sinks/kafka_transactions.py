@@ -60,6 +60,7 @@ class Transactions:
         self._name = name
         self._topic = topic
         self._id = PREFIX + share.name
+        self.share = share
         self.fence = share.fence
         self._timeout_ms = max(TIMEOUT_MS, int(settings["message.timeout.ms"]))
         given = {TIMEOUT: self._timeout_ms, **settings, "transactional.id": self._id}
