@@ -934,9 +934,12 @@ def test_a_client_is_the_same_on_its_next_connection_and_missed_after_its_last()
         assert await third.receive() is None
         second.send(commit)
         assert isinstance(await second.receive(), CommitResponse)
+        second.send(TimestampRequest(hold_ms=10**9))
+        begun = await second.receive()
+        assert isinstance(begun, TimestampResponse)
         first.writer.close()
         await until(lambda: len(running.server._connections) == 1)
-        (hold,) = running.machine._age._holds.values()
+        hold = running.machine._age._holds[begun.start_ts]
         assert hold.end_ms == hold.agreed_ms
         second.writer.close()
         await until(lambda: hold.end_ms < hold.agreed_ms)
@@ -953,11 +956,14 @@ def test_what_a_client_hands_on_is_held_when_it_goes() -> None:
         planner.send(HandshakeRequest(PeerCapabilities(said, client=7)))
         await planner.receive()
         planner.send(TimestampRequest(hold_ms=10**9))
+        left = await planner.receive()
+        planner.send(TimestampRequest(hold_ms=10**9))
         begun = await planner.receive()
+        assert isinstance(left, TimestampResponse)
         assert isinstance(begun, TimestampResponse)
         planner.writer.close()
         await until(lambda: len(running.server._connections) == 1)
-        (hold,) = running.machine._age._holds.values()
+        hold = running.machine._age._holds[left.start_ts]
         assert hold.end_ms == hold.agreed_ms
         successor.send(HandshakeRequest(PeerCapabilities(int(ALL_FEATURES), client=7)))
         await successor.receive()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -121,10 +121,25 @@ class AgeWatermark:
     Memory is bounded: `SAMPLES_PER_AGE` samples and `MAX_HOLD_COUNT` holds.
     """
 
-    def __init__(self, *, max_age_ms: int, elapsed_ms: int, last_issued: int) -> None:
-        """Start with a first sample; nothing older is known or needed."""
+    def __init__(
+        self,
+        *,
+        max_age_ms: int,
+        elapsed_ms: int,
+        last_issued: int,
+        has_ended: Callable[[int], bool] = lambda _: False,
+    ) -> None:
+        """Start with a first sample; nothing older is known or needed.
+
+        Args:
+            max_age_ms: How old a transaction may be that has no hold.
+            elapsed_ms: The oracle's time.
+            last_issued: The newest timestamp.
+            has_ended: Whether a transaction was decided, or forbidden, so that it needs no hold.
+        """
         assert max_age_ms > 0, "checked by the configuration"
         self._max_age_ms = max_age_ms
+        self._has_ended = has_ended
         self._period_ms = max(max_age_ms // SAMPLES_PER_AGE, 1)
         self._samples: deque[tuple[int, int]] = deque([(elapsed_ms, last_issued)])
         self._aged = 0
@@ -177,12 +192,10 @@ class AgeWatermark:
                 # It was overtaken on its way, by another connection, and nobody uses its answer.
                 return True
             self._drop(earlier)
-        if (
-            len(self._holds) >= MAX_HOLD_COUNT
-            or self._counts[client] >= MAX_HOLDS_OF_ONE
-            or self._share_counts[share_of(client)] >= MAX_HOLDS_OF_SHARE
-        ):
-            return False
+        if self._is_full(client):
+            self._drop_ended()
+            if self._is_full(client):
+                return False
         # It ends by the oracle's time: one that ended only when it is given back would keep the
         # watermark down for ever behind a client that died.
         end_ms = elapsed_ms + min(hold_ms, MAX_HOLD_MS)
@@ -193,6 +206,13 @@ class AgeWatermark:
         self._share_counts[share_of(client)] += 1
         self._next_end_ms = min(self._next_end_ms, end_ms)
         return True
+
+    def _is_full(self, client: Hashable) -> bool:
+        return (
+            len(self._holds) >= MAX_HOLD_COUNT
+            or self._counts[client] >= MAX_HOLDS_OF_ONE
+            or self._share_counts[share_of(client)] >= MAX_HOLDS_OF_SHARE
+        )
 
     def leave(self, client: Hashable, *, elapsed_ms: int) -> None:
         """Let a client's holds end with the age that its transactions have without them."""
@@ -213,13 +233,18 @@ class AgeWatermark:
                     hold.end_ms = hold.agreed_ms
 
     def target(self, *, elapsed_ms: int) -> int:
-        """Return what the low watermark must be at least; 0 while nothing is old enough."""
+        """Return what the low watermark must be at least; 0 while nothing is old enough.
+
+        Holds of transactions that have ended are dropped: they kept the watermark down, and took
+        the place of others, for as long as their client was there.
+        """
         while self._samples and self._samples[0][0] <= elapsed_ms - self._max_age_ms:
             self._aged = self._samples[0][1]
             if len(self._samples) == 1:
                 break
             self._samples.popleft()
         self._drop_expired(elapsed_ms)
+        self._drop_ended()
         # A step below what is held: a transaction at the watermark itself commits no more (I4).
         return min([self._aged, *(start_ts - TIMESTAMP_STEP for start_ts in self._holds)])
 
@@ -239,6 +264,10 @@ class AgeWatermark:
         for start_ts in expired:
             self._drop(start_ts)
         self._next_end_ms = min((hold.end_ms for hold in self._holds.values()), default=0)
+
+    def _drop_ended(self) -> None:
+        for start_ts in [one for one in self._holds if self._has_ended(one)]:
+            self._drop(start_ts)
 
     def _drop(self, start_ts: int) -> None:
         hold = self._holds.pop(start_ts)

@@ -148,6 +148,7 @@ class Machine(Generic[Ticket]):
             max_age_ms=settings.max_transaction_age_ms,
             elapsed_ms=self.time.elapsed_ms(now),
             last_issued=inherited.epoch,
+            has_ended=self._has_ended,
         )
         self._away = self._age.away
         self._age_watermark = inherited.epoch
@@ -405,6 +406,10 @@ class Machine(Generic[Ticket]):
         self._engine.memory.pass_time(self._now_s)
         if self._is_active(now):
             self._batches.cover(max(self._engine.clock_ts, self._engine.last_issued))
+
+    def _has_ended(self, start_ts: int) -> bool:
+        """Say whether a transaction was decided lately, or is forbidden to commit."""
+        return bool(self._decisions.get(start_ts)) or start_ts in self._promises.invalidated
 
     def _is_active(self, now: Now) -> bool:
         return now.monotonic_s - self._last_request_s < ACTIVE_S

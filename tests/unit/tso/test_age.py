@@ -226,6 +226,38 @@ def test_holds_of_repeated_begins_take_one_place() -> None:
     assert not age.hold(5, elapsed_ms=0, hold_ms=5, client=0)
 
 
+def test_a_hold_ends_with_its_transaction() -> None:
+    """It kept the watermark down for as long as was asked for, though it was committed at once."""
+    ended: set[int] = set()
+    age = AgeWatermark(
+        max_age_ms=1000, elapsed_ms=0, last_issued=10_000, has_ended=ended.__contains__
+    )
+    for start_ts in (500, 600):
+        assert age.hold(start_ts, elapsed_ms=0, hold_ms=5000, client="one", name=start_ts)
+    assert age.target(elapsed_ms=1000) == 450
+    ended.add(500)
+    assert age.target(elapsed_ms=1000) == 550
+    assert age.held_back(elapsed_ms=1000) == (600, "one", 4000)
+    ended.add(600)
+    assert age.target(elapsed_ms=1000) == 10_000
+    assert not age._named
+    assert not age._counts
+
+
+def test_holds_of_transactions_that_ended_leave_room_for_others() -> None:
+    """A client that ends each of its transactions was refused the next thousand."""
+    ended: set[int] = set()
+    age = AgeWatermark(
+        max_age_ms=1000, elapsed_ms=0, last_issued=10_000, has_ended=ended.__contains__
+    )
+    for number in range(MAX_HOLDS_OF_ONE):
+        assert age.hold(500 + number, elapsed_ms=0, hold_ms=5000, client=0)
+    assert not age.hold(9000, elapsed_ms=0, hold_ms=5000, client=0)
+    ended.add(700)
+    assert age.hold(9000, elapsed_ms=0, hold_ms=5000, client=0)
+    assert not age.hold(9050, elapsed_ms=0, hold_ms=5000, client=0)
+
+
 def test_the_transaction_that_keeps_the_watermark_back_is_named() -> None:
     """The oldest that has a hold, once all others of its age have none, for as long as it does."""
     age = AgeWatermark(max_age_ms=1000, elapsed_ms=0, last_issued=10_000)

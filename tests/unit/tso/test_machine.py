@@ -558,6 +558,23 @@ def test_a_hold_keeps_the_watermark_below_its_snapshot() -> None:
     assert driver.machine.low_watermark > held
 
 
+@pytest.mark.parametrize("way", ["commit", "refused", "invalidate"])
+def test_a_hold_ends_when_its_transaction_does(way: str) -> None:
+    """A driver that saves frames all day kept the low watermark an hour behind."""
+    driver = Driver(small(max_transaction_age_ms=1000))
+    held, other = driver.begin(hold_ms=3_600_000), driver.begin()
+    if way == "refused":
+        driver.commit(other, [1])
+    answer = driver.invalidate(held) if way == "invalidate" else driver.commit(held, [1])
+    if isinstance(answer, CommitResponse):
+        assert (answer.commit_ts is None) == (way == "refused")
+    open_ts = driver.begin(hold_ms=3_600_000)
+    for _ in range(3):
+        driver.tick(seconds=1)
+        driver.begin()
+    assert driver.machine.low_watermark == open_ts - 50
+
+
 def test_the_date_does_not_age_anything() -> None:
     """Somebody sets the clock a year ahead: no transaction is aborted for it."""
     driver = Driver(WORLD)
