@@ -185,7 +185,8 @@ class TransactionManager(Alone):
 
         Args:
             read_only: Refuse writes; the commit asks no oracle.
-            hold_s: Keep age alone from aborting the transaction for so many seconds.
+            hold_s: Keep age alone from aborting the transaction for so many seconds, or until it
+                ends; one that is rolled back then is forbidden to commit, by the oracle.
             idempotency_key: 1 to 1024 bytes that name what it does: of all transactions with this
                 key, in any process, one commits.  It is one that writes, even if nothing else.
 
@@ -236,6 +237,7 @@ class TransactionManager(Alone):
             snapshot,
             read_only=read_only,
             max_age_s=max_age_s,
+            is_held=hold_s is not None,
             fenced_ts=begun.fenced_ts,
         )
 

@@ -32,7 +32,7 @@ from omidpy.base.reach import reached
 from omidpy.base.tables import KEYS_TABLE, OWN_TABLE_PREFIX
 from omidpy.base.within import within
 from omidpy.base.words.arguments import check_flag, check_text
-from omidpy.commit.decision import decide
+from omidpy.commit.decision import decide, forbid
 from omidpy.commit.post_commit import Completion, WriteBatch
 from omidpy.commit.refusals import refusal
 from omidpy.errors import (
@@ -98,6 +98,7 @@ class Transaction(Alone):
         *,
         read_only: bool,
         max_age_s: float | None = None,
+        is_held: bool = False,
         fenced_ts: Timestamp | None = None,
     ) -> None:
         """Begin to run.
@@ -107,6 +108,7 @@ class Transaction(Alone):
             snapshot: What it reads.
             read_only: Refuse writes.
             max_age_s: How old the oracle lets it become; half of it is worth a warning.
+            is_held: Whether the oracle keeps the low watermark below it.
             fenced_ts: Its `Begun.fenced_ts`, which says what is still so of tables.
         """
         self.start_ts = snapshot.start_ts
@@ -122,6 +124,7 @@ class Transaction(Alone):
         """Who began it, or entered it since."""
         self._snapshot = snapshot
         self._max_age_s = max_age_s
+        self._is_held = is_held
         self._fenced_ts = fenced_ts
         self._warn_at_s = inf if max_age_s is None else snapshot.asked_s + max_age_s / 2
         self._buffer = WriteBuffer(snapshot.start_ts)
@@ -871,6 +874,9 @@ class Transaction(Alone):
         if not is_first and self.status is not TransactionStatus.ROLLED_BACK:
             self.check_open()
         self._take_back()
+        if is_first and self._is_held and self._parts is None:
+            # The low watermark would wait for it until its time is over, or this client gone.
+            forbid(self._session.oracle, self.start_ts)
 
     def _take_back(self) -> None:
         """Take the cells back.  A failure is logged: readers ignore tentative cells anyway."""

@@ -18,7 +18,8 @@ from typing import Final
 
 from omidpy.base.reach import reached
 from omidpy.base.tables import CONTROL_TABLE
-from omidpy.errors import NoSuchTable, OmidError, StorageError, TransactionAborted, UsageError
+from omidpy.commit.decision import forbid
+from omidpy.errors import NoSuchTable, StorageError, TransactionAborted, UsageError
 from omidpy.facts.registration import PartsRow, Registration, Stretch
 from omidpy.model import CellName, Timestamp
 from omidpy.oracle.base import Oracle
@@ -233,14 +234,7 @@ class Parts:
             self._row.close()
         except StorageError as error:
             log.warning("workers of transaction %d could not be stopped: %s", self._start_ts, error)
-        if not oracle.can_invalidate:
-            return
-        try:
-            oracle.invalidate(self._start_ts)
-        except OmidError as error:
-            log.warning(
-                "transaction %d was rolled back without an invalidation: %s", self._start_ts, error
-            )
+        forbid(oracle, self._start_ts)
 
     def take_back(self) -> None:
         """Remove what workers wrote whose parts were not merged, and the row.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from omidpy import aio
+from omidpy.base.commit_facts import INVALID
 from omidpy.errors import (
     OmidError,
     Rollback,
@@ -16,7 +17,8 @@ from omidpy.errors import (
     TransactionClosed,
     WriteConflict,
 )
-from omidpy.model import Aborted
+from omidpy.facts.commit_table import CommitTable
+from omidpy.model import Aborted, Committed
 from omidpy.tx.transaction import Transaction
 from tests.machines.clients import TABLE, Client
 
@@ -42,6 +44,23 @@ def test_a_block_is_left_without_an_error(client: Client) -> None:
         raise Rollback
     assert client.tm.outcome(tx) == Aborted()
     assert (client.raw(), called) == ([], [])
+
+
+@pytest.mark.parametrize("hold_s", [None, 60.0])
+@pytest.mark.parametrize("writes", [False, True])
+def test_what_is_rolled_back_holds_nothing(
+    client: Client, hold_s: float | None, *, writes: bool
+) -> None:
+    """The oracle kept the low watermark below it, though it would never commit."""
+    with client.tm.begin(hold_s=hold_s) as tx:
+        if writes:
+            put(tx)
+        raise Rollback
+    entry = CommitTable(client.store).read((tx.start_ts,))[tx.start_ts]
+    assert (entry is INVALID) == (hold_s is not None)
+    with client.tm.begin(hold_s=60) as tx:
+        put(tx)
+    assert isinstance(client.tm.outcome(tx), Committed)
 
 
 def test_it_may_be_raised_as_an_instance_or_a_class_of_ones_own(client: Client) -> None:
