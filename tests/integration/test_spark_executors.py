@@ -17,6 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from omidpy.connect import connect
+from omidpy.facts.control import ControlTable
+from omidpy.facts.registration import PARTS_PREFIX
+from tests.machines.hbase import HBase, Road
+from tests.machines.hbase_store import empty_hbase
 from tests.machines.lost_executors import HEARTBEATS, Executor, halting, wait_for
 from tests.machines.processes import tso_server
 from tests.machines.s3.looking import Bucket
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from omidpy.manager import TransactionManager
+
+ROAD_BY_DAY: Final = Road.DIRECT
 
 pytestmark = [
     pytest.mark.integration,
@@ -132,6 +138,24 @@ def files(bucket: Bucket) -> list[Any]:
     )
 
 
+def check_written_once(
+    spark: SparkSession,
+    tm: TransactionManager,
+    where: dict[str, str],
+    marks: Path,
+    *,
+    is_killed: bool,
+) -> None:
+    """Write a table while an executor is lost; what comes back writes nothing more."""
+    writer = halted(spark, marks).write.format("omidpy")
+    writer = writer.options(**where, columns="n=cf:n, s=cf:s")
+    executor = write_beside(writer, None, marks, is_killed=is_killed)
+    before = cells(tm)
+    let_come_back(marks, executor)
+    assert cells(tm) == before
+    assert sum(1 for _ in tm.begin(read_only=True).table("t").scan()) == ROWS
+
+
 @pytest.mark.parametrize("is_killed", [True, False])
 @pytest.mark.parametrize("more", [{}, {"rows_per_transaction": "500"}])
 def test_a_table_is_written_once_whose_executor_is_lost(
@@ -142,15 +166,27 @@ def test_a_table_is_written_once_whose_executor_is_lost(
     *,
     is_killed: bool,
 ) -> None:
-    """What has flushed some of its rows is run again; what comes back writes nothing more."""
+    """What has flushed some of its rows is run again."""
     tm, where = store
-    writer = halted(spark, marks).write.format("omidpy")
-    writer = writer.options(**where, **more, columns="n=cf:n, s=cf:s")
-    executor = write_beside(writer, None, marks, is_killed=is_killed)
-    before = cells(tm)
-    let_come_back(marks, executor)
-    assert cells(tm) == before
-    assert sum(1 for _ in tm.begin(read_only=True).table("t").scan()) == ROWS
+    check_written_once(spark, tm, where | more, marks, is_killed=is_killed)
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("more", [{}, {"rows_per_transaction": "500"}])
+def test_a_table_of_hbase_is_written_once_whose_executor_is_lost(
+    spark: SparkSession, hbase: HBase, marks: Path, more: dict[str, str], *, is_killed: bool
+) -> None:
+    """There a flush is announced, sent and acknowledged: one may be lost in between."""
+    with (
+        empty_hbase(hbase) as url,
+        tso_server(url) as server,
+        connect(url, server.address) as tm,
+    ):
+        tm.create_table("t", ["cf"], splits=[b"005000", b"015000"])
+        where = {"store": url, "tso": server.address, "table": "t", "key": "id"}
+        check_written_once(spark, tm, where | more, marks, is_killed=is_killed)
+        left = [row for row, _ in ControlTable(tm.store).scan(PARTS_PREFIX)]
+    assert left == []
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
