@@ -136,7 +136,7 @@ class Catalog:
         options = _family_options(families)
         if not options:
             raise UsageError(f"table {name!r} needs at least one column family")
-        splits = tuple(check_several("splits", splits))
+        splits = tuple(check_several("splits", splits))  # which an iterator gives once
         for split in splits:
             if not check_bytes("a split point", split):
                 raise UsageError("a split point must not be empty")
