@@ -29,6 +29,10 @@ FAMILY_MARKER_QUALIFIER: Final = b""
 TOMBSTONE: Final = b""
 LEGACY_TOMBSTONE: Final = b"__OMID_TOMBSTONE__"
 
+MAX_QUALIFIER_BYTES: Final = 10 * 1024 * 1024 - 33_000
+"""Of a longer one HBase would take a cell, and in a row of a long key not its shadow cell: what was
+committed could be healed by nobody, and its entry would stay for ever."""
+
 INVALIDATION_VALUE: Final = b"\x00\x00\x00\x01"
 LOW_WATERMARK_ROW: Final = b"LOW_WATERMARK"
 
@@ -103,7 +107,7 @@ def tombstone_for(qualifier: bytes) -> bytes:
 
 
 def check_qualifier(qualifier: bytes) -> None:
-    """Refuse a qualifier that this format would read back as that of a shadow cell.
+    """Refuse a qualifier that this format would read as that of a shadow cell, or is too long.
 
     Raises:
         UsageError: naming it, and what to write instead.
@@ -112,6 +116,11 @@ def check_qualifier(qualifier: bytes) -> None:
         raise UsageError(
             f"qualifier {qualifier!r} ends with the bytes C2 80, which Omid's format "
             "reserves for shadow cells; choose another qualifier"
+        )
+    if len(qualifier) > MAX_QUALIFIER_BYTES:
+        raise UsageError(
+            f"qualifier {qualifier[:40]!r}... has {len(qualifier)} bytes, more than the "
+            f"{MAX_QUALIFIER_BYTES} that leave room for its shadow cell; keep it as a value"
         )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from omidpy.base.cells import (
     LEGACY_TOMBSTONE,
+    MAX_QUALIFIER_BYTES,
     SHADOW_SUFFIX,
     TOMBSTONE,
     check_writable,
@@ -81,6 +82,8 @@ def _are_ordinary(
         return False
     for family, qualifier in columns:
         if not family or family not in layout.families or qualifier.endswith(SHADOW_SUFFIX):
+            return False
+        if len(qualifier) > MAX_QUALIFIER_BYTES:
             return False
     for column in values:
         if not set(map(type, column)) <= {bytes, type(None)}:

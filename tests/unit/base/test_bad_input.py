@@ -14,6 +14,7 @@ import pytest
 from compactor.shell.job import worker_url
 from compactor.tables.adoption import ignore, plan_adoption
 from omidpy import errors
+from omidpy.base.cells import MAX_QUALIFIER_BYTES
 from omidpy.base.tables import OMID_ENABLED
 from omidpy.base.words.arguments import MAX_ROW_BYTES, MAX_VALUE_BYTES, prefix_end, scan_range
 from omidpy.connect import connect
@@ -333,6 +334,33 @@ def test_split_points_that_come_once_are_not_lost(client: Client) -> None:
     """They were looked at, and none was left for the table."""
     client.tm.create_table("t2", ["cf"], splits=cast("Any", iter([b"m", b"f"])))
     assert [one.start for one in client.store.regions("t2")] == [b"", b"f", b"m"]
+
+
+@pytest.mark.parametrize("length", [MAX_QUALIFIER_BYTES + 1, 10 * 1024 * 1024 - 24])
+def test_a_qualifier_without_room_for_its_shadow_cell_is_refused(
+    table: TransactionalTable, length: int
+) -> None:
+    """The cell was committed, and no read of its row, nor any compaction, went well after that."""
+    column = b"cf:" + b"q" * length
+    uses: list[Use] = [
+        lambda t: t.put(b"r", {column: b"v"}),
+        lambda t: t.batch().put(b"r", {column: b"v"}),
+        lambda t: t.delete(b"r", [column]),
+    ]
+    for use in uses:
+        with pytest.raises(UsageError, match=f"has {length} bytes, more than .* shadow cell"):
+            use(table)
+
+
+def test_the_longest_qualifier_is_read_and_healed_in_the_row_of_the_longest_key() -> None:
+    """What is taken is healed, also where the whole key is as long as it can be."""
+    client = Client(post_commit="sync")
+    row, column = b"r" * MAX_ROW_BYTES, b"cf:" + b"q" * MAX_QUALIFIER_BYTES
+    with client.tm.begin() as tx:
+        tx.table(TABLE).put(row, {column: b"v"})
+    assert len(client.raw()) == 2, "the cell, and its shadow cell"
+    with client.tm.begin() as tx:
+        assert tx.table(TABLE).row(row) == {column: b"v"}
 
 
 def test_an_empty_split_point_is_refused(client: Client) -> None:
