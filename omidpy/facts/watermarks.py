@@ -21,6 +21,7 @@ sake of those that hold a snapshot at that moment (`compactor/pruning/collection
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -31,6 +32,7 @@ from omidpy.base.documents import Moment, Natural
 from omidpy.base.tables import CONTROL_FAMILY, CONTROL_TABLE
 from omidpy.base.timing.ages import NO_SAMPLE, Ages, Sample, Stamp, issued_before, stamped
 from omidpy.base.timing.clock import Clock
+from omidpy.base.words.arguments import MAX_ROW_BYTES
 from omidpy.errors import CorruptCell
 from omidpy.facts.commit_table import LOW_WATERMARK_FACT
 from omidpy.facts.control import (
@@ -50,6 +52,8 @@ INTENDED_HORIZON: Final = b"collection-intent"
 COLLECTION_HORIZON: Final = b"collection-horizon"
 COLLECTION_LOG: Final = b"collection-log"
 CLAIM_PREFIX: Final = b"claim/"
+LONG_NAME: Final = b"long/"
+"""Behind it stands a digest of what a claim would be called by."""
 HOLD_PREFIX: Final = b"hold/"
 SAMPLE_PREFIX: Final = b"sample/"
 STAMP_PREFIX: Final = b"stamp/"
@@ -110,7 +114,10 @@ class Claim(msgspec.Struct, frozen=True):
             row += b"/" + b",".join(family.hex().encode() for family in self.families)
         if self.incarnation:
             row += b"/" + self.incarnation.encode()
-        return row
+        if len(row) <= MAX_ROW_BYTES:
+            return row
+        # A key of the table may be as long as one of ours, and two of them are in it, as digits.
+        return CLAIM_PREFIX + LONG_NAME + hashlib.sha256(row).hexdigest().encode()
 
 
 class Hold(msgspec.Struct, frozen=True):

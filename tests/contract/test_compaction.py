@@ -17,6 +17,7 @@ from omidpy.base.commit_facts import INVALID
 from omidpy.base.tables import COMMIT_TABLE_ATTRIBUTE, CONTROL_TABLE
 from omidpy.base.timing.ages import Sample
 from omidpy.base.timing.clock import ManualClock
+from omidpy.base.words.arguments import MAX_ROW_BYTES
 from omidpy.errors import ConfigError, OracleError, ReservationLost, UsageError
 from omidpy.facts.commit_table import COMMIT_TABLE, LOW_WATERMARK, LOW_WATERMARK_FACT
 from omidpy.facts.control import encode_document
@@ -584,6 +585,22 @@ def test_splits_and_merges_between_runs_change_nothing(world: World) -> None:
     world.set_low_watermark(2000)
     assert world.compact().horizon == 2000
     assert world.entries() == {}
+
+
+@on_every_store
+def test_regions_that_meet_at_the_longest_keys_are_compacted(store: Store) -> None:
+    """A claim is named by both its ends, as digits: a name that no row can have ended every run."""
+    world = World(store)
+    world.table(splits=[b"a" * MAX_ROW_BYTES, b"b" * MAX_ROW_BYTES])
+    world.put(b"a" * (MAX_ROW_BYTES - 1) + b"b", 100)
+    world.enter(100, 150)
+    assert world.compact().horizon == 1000
+    assert world.entries() == {}
+    world.set_low_watermark(2000)
+    assert world.compact().horizon == 2000
+    marks = Watermarks(world.control)
+    assert {claim.watermark for claim in marks.claims()} == {1000, 2000}
+    assert marks.malformed == {}
 
 
 @on_every_store
