@@ -174,6 +174,8 @@ def _encode_json(value: Any) -> bytes:
         return text.encode()
     except ValueError as error:  # NaN, a circle, half of a surrogate pair
         raise UsageError(f"{value!r:.80} cannot be written as JSON: {error}") from error
+    except RecursionError as error:  # which to show it would meet, too
+        raise UsageError(f"the value cannot be written as JSON: {error}") from error
 
 
 def _decode_json(data: bytes) -> Any:

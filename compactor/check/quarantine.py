@@ -95,7 +95,8 @@ class Quarantine:
         """Yield the name of each copy, and what is said of it; None cannot be read."""
         found, malformed = self._control.documents(QUARANTINE_PREFIX, KeptCell)
         for row in sorted({*found, *malformed}):
-            yield row.removeprefix(QUARANTINE_PREFIX).decode(), found.get(row)
+            name = row.removeprefix(QUARANTINE_PREFIX).decode(errors="backslashreplace")
+            yield name, found.get(row)
 
     def value(self, name: str) -> bytes | None:
         """Return what a cell held; None if there is no such copy.  Cost: 1 get."""

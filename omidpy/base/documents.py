@@ -29,9 +29,9 @@ Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)]
 Moment: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 """Milliseconds since 1970 that a date can be made of: up to the year 9999."""
 
-UNREADABLE: Final = (msgspec.DecodeError, TypeError, RecursionError)
-"""What a decoder raises of bytes that are no such document: of any, the last where they are nested
-thousands deep."""
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError)
+"""What a decoder raises of bytes that are no such document: the second where a text in them is no
+UTF-8, the last where they are nested thousands deep."""
 
 _prepared: set[object] = set()
 _preparing = threading.Lock()

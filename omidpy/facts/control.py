@@ -269,8 +269,9 @@ class ControlTable:
         malformed: dict[bytes, str] = {}
         for row, value in self.scan(prefix):
             try:
+                row.decode()  # names are text, to whoever lists these
                 found[row] = decode_document(value, type_, row=row)
-            except CorruptCell as error:
+            except (CorruptCell, UnicodeDecodeError) as error:
                 malformed[row] = str(error)
         return found, malformed
 

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from omidpy.base.documents import prepared
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.committers.places import PLANS, Folder
 from omidpy.errors import CommitterError, CorruptCell, UsageError
 
@@ -182,7 +182,7 @@ def decode_portion(folder: Folder, job_id: str, data: bytes) -> list[PublishedFi
     """
     try:
         known = msgspec.json.decode(data, type=prepared(_Portion))
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptCell(
             f"a cell of job {job_id} at {folder.url} holds {data[:80]!r}, which names no files: "
             f"{error}"

@@ -35,7 +35,7 @@ from typing import Final
 
 import msgspec
 
-from omidpy.base.documents import prepared
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.committers.hadoop.filesystem import FileTree
 from omidpy.committers.places import (
     SUCCESS,
@@ -501,7 +501,7 @@ class FileOutputCommitter(Committer):
                 files = tuple(
                     PendingFile(check_path(one.path), one.length, one.rows) for one in listed
                 )
-            except (ValueError, msgspec.ValidationError) as error:
+            except (ValueError, *UNREADABLE) as error:
                 raise CommitterError(
                     f"{self.tree.url}/{address} cannot be read: {error}; remove {folder}, and its "
                     "task is run again"

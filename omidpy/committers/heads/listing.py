@@ -31,7 +31,7 @@ from typing import Final
 
 import msgspec
 
-from omidpy.base.documents import prepared
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.committers.heads import looking
 from omidpy.committers.heads.changes import EVERYTHING, Change, ListedFile, ListName, then
 from omidpy.committers.heads.head import Head
@@ -155,7 +155,7 @@ def _read(store: ObjectStore, folder: Folder, one: ListName) -> Change:
     data, _ = store.get(folder.bucket, key)
     try:
         document = msgspec.json.decode(data, type=prepared(_Document))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise CommitterError(
             f"s3://{folder.bucket}/{key} cannot be read as a list of files: {error}; a job with "
             f"conflict='replace' begins {folder.url} anew"

@@ -35,7 +35,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from omidpy.base.documents import prepared
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.base.timing.clock import Clock
 from omidpy.errors import ConfigError, CorruptCell, FateError, StorageUnavailable
 from omidpy.fate.operation import (
@@ -369,7 +369,7 @@ class ZooKeeperFateStore(FateStore):
             return False
         try:
             version = msgspec.json.decode(found.data, type=prepared(Format)).format
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise ConfigError(
                 f"{self.url} holds {found.data[:80]!r}, which is no store of operations; name "
                 f"another path, or write {msgspec.json.encode(Format(FORMAT)).decode()} there if "

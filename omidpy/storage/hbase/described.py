@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from omidpy.base.documents import prepared
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.base.schema.phoenix import DATA_TABLE_ATTRIBUTE, is_coprocessor
 from omidpy.base.tables import CONTROL_TABLE, FIXED_VERSION, VALUE
 from omidpy.errors import CorruptCell, NoSuchTable
@@ -116,7 +116,7 @@ def _row(table: str) -> bytes:
 def _decoded(table: str, value: bytes) -> Description:
     try:
         return msgspec.json.decode(value, type=prepared(Description))
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptCell(
             f"{CONTROL_TABLE} row {_row(table)!r} holds {value[:80]!r}: {error}"
         ) from error

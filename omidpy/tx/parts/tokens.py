@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from omidpy.base.documents import prepared
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.errors import UsageError
 from omidpy.model import Cell, CellName, Timestamp, base
 
@@ -247,7 +247,7 @@ def _decoded(raw: object, type_: type[D], *, what: str, source: str, version: st
         raise TypeError(f"a {what} is bytes from {source}, not {type(raw).__name__}")
     try:
         decoded = msgspec.json.decode(raw, type=prepared(type_))
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise UsageError(f"{raw[:40]!r} is no {what} of {source}: {error}") from error
     if decoded.format != version:
         raise UsageError(

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import mmh3
 import msgspec
 
-from omidpy.base.documents import prepared
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.errors import CorruptCell
 from omidpy.recipes.export_queue.exporter import Deposed, Refused
 from omidpy.recipes.export_queue.marks import Mark, decode_mark
@@ -160,7 +160,7 @@ class FolderMarks:
             return msgspec.json.decode(path.read_bytes(), type=prepared(_Document))
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Refused(f"{path} is no mark: {error}; remove it if you know better") from error
 
     def _write(self, share: Share, number: int, document: _Document) -> tuple[int, int] | None:

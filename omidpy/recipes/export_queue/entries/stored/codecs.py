@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from omidpy import codec
+from omidpy.base.documents import UNREADABLE
 from omidpy.errors import CorruptCell, UsageError
 
 
@@ -39,12 +40,14 @@ def _encode_msgpack(value: Any) -> bytes:
         return msgspec.msgpack.encode(value)
     except (TypeError, OverflowError, ValueError) as error:
         raise UsageError(f"{value!r:.80} cannot be written as msgpack: {error}") from error
+    except RecursionError as error:  # which to show it would meet, too
+        raise UsageError(f"the value cannot be written as msgpack: {error}") from error
 
 
 def _decode_msgpack(data: bytes) -> Any:
     try:
         return msgspec.msgpack.decode(data)
-    except (msgspec.DecodeError, ValueError) as error:
+    except (*UNREADABLE, ValueError) as error:
         raise CorruptCell(f"{data[:40]!r} is no msgpack: {error}") from error
 
 

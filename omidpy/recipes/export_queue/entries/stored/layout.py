@@ -38,6 +38,7 @@ from typing import Final, NamedTuple
 import mmh3
 import msgspec
 
+from omidpy.base.documents import UNREADABLE
 from omidpy.base.words.arguments import MAX_VALUE_BYTES
 from omidpy.errors import CorruptCell, UsageError
 from omidpy.model import KeyRange
@@ -233,7 +234,7 @@ def decode_content(content: bytes) -> Content:
     noted, value = _parted(rest, content)
     try:
         headers = msgspec.json.decode(noted, type=dict[str, str]) if noted else {}
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptCell(f"the headers {noted[:40]!r} of an entry are no JSON: {error}") from error
     return Content(key, headers, value)
 
