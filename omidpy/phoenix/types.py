@@ -40,6 +40,8 @@ from omidpy.errors import CorruptCell, UsageError
 
 MAX_DIGITS: Final = 38
 """Of a DECIMAL."""
+_TOO_MANY_DIGITS: Final = 10
+"""No length has so many."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _NANOS: Final = struct.Struct(">I")
@@ -82,7 +84,7 @@ def _type(
     def checked(value: Any) -> bytes:
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         if type_ in (float, Decimal) and is_whole:
-            value = type_(value)
+            value = _converted(name, value, type_)
         if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
             raise TypeError(
                 f"{name} encodes {type_.__name__}, not {type(value).__name__}: {value!r:.80}"
@@ -99,6 +101,13 @@ def _type(
             raise CorruptCell(f"{data[:40]!r} is no {name} of Phoenix's: {error}") from error
 
     return PhoenixType(_PhoenixCodec(name, checked, read, arrow), width, decode)
+
+
+def _converted(name: str, value: int, type_: type) -> Any:
+    try:
+        return type_(value)
+    except OverflowError as error:
+        raise UsageError(f"a number of {value.bit_length()} bits does not fit in {name}") from error
 
 
 class _PhoenixCodec(Codec[Any]):
@@ -350,9 +359,13 @@ def _decimal(length: int, digits: int) -> PhoenixType:
 
     def encode(value: Decimal | int) -> bytes:
         data = plain.encode(value)
-        _, figures, exponent = plain.decode(data).normalize().as_tuple()
+        # Not by `normalize`, which rounds to what its caller has set: 28 digits by default.
+        _, figures, exponent = plain.decode(data).as_tuple()
         assert isinstance(exponent, int), "it is finite"
-        if -exponent > digits or len(figures) + exponent > length - digits:
+        text = "".join(map(str, figures)).lstrip("0")
+        shown = text.rstrip("0")
+        exponent += len(text) - len(shown)
+        if shown and (-exponent > digits or len(shown) + exponent > length - digits):
             raise UsageError(f"{value} does not fit in DECIMAL({length},{digits})")
         return data
 
@@ -392,7 +405,7 @@ def of_name(name: str) -> PhoenixType:
     """
     word, _, rest = name.upper().replace(" ", "").partition("(")
     sizes = rest.removesuffix(")").split(",") if rest else []
-    if all(size.isdecimal() for size in sizes):
+    if all(size.isdecimal() and len(size) < _TOO_MANY_DIGITS for size in sizes):
         numbers = [int(size) for size in sizes]
         if word in ("CHAR", "BINARY") and len(numbers) <= 1:
             return _padded(word, *(numbers or [1]))

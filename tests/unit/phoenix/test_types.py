@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pytest
@@ -83,6 +83,10 @@ def test_bytes_order_as_values_do(name: str, data: st.DataObject) -> None:
         ("DECIMAL", Decimal("1e140")),
         ("DECIMAL(4,2)", Decimal(123)),
         ("DECIMAL(4,2)", Decimal("1.234")),
+        ("DECIMAL(38,28)", Decimal("123456789.12345678901234567890123456789")),
+        ("DECIMAL(30,2)", Decimal("1" + "0" * 28)),
+        ("DOUBLE", 10**400),
+        ("DECIMAL", 10**400),
         ("VARCHAR", ""),
         ("VARBINARY", b""),
         ("CHAR(2)", "abc"),
@@ -97,6 +101,26 @@ def test_what_does_not_fit_is_refused(name: str, value: Any) -> None:
     """Phoenix would round it, or read something else."""
     with pytest.raises(UsageError):
         codec(name).encode(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DECIMAL(30,2)", Decimal("9" * 28 + ".99")),
+        ("DECIMAL(38,10)", Decimal("9" * 28 + "." + "9" * 10)),
+        ("DECIMAL(38,0)", Decimal("9" * 38)),
+        ("DECIMAL(2,2)", Decimal("0.00")),
+        ("DECIMAL(2,2)", Decimal("-0.99")),
+        ("DECIMAL(5,2)", Decimal("100.00")),
+        ("DECIMAL(5,2)", Decimal("1E+2")),
+    ],
+)
+def test_a_decimal_that_fits_is_taken_whole(name: str, value: Decimal) -> None:
+    """Whatever the context of its caller rounds to: 28 digits, unless it says otherwise."""
+    with localcontext() as context:
+        context.prec = 4
+        encoded = codec(name).encode(value)
+    assert codec(name).decode(encoded) == value
 
 
 @pytest.mark.parametrize(
@@ -140,7 +164,10 @@ def test_moments_of_any_zone_are_read_in_utc() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["JSON", "CHAR(x)", "BIGINT(3)", "INTEGER ARRAY", "", "DECIMAL()"])
+@pytest.mark.parametrize(
+    "name",
+    ["JSON", "CHAR(x)", "BIGINT(3)", "INTEGER ARRAY", "", "DECIMAL()", f"CHAR({'9' * 5000})"],
+)
 def test_names_of_no_type_are_refused(name: str) -> None:
     """By the name."""
     with pytest.raises(UsageError, match="is no type of Phoenix's"):
