@@ -373,7 +373,7 @@ def _timestamp(value: object) -> int | None:
 
 def _number(value: object) -> int | None:
     """Return a number, or what digits say; None if it is neither, or too long to be meant."""
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
     is_number = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
     return int(cast("str", value)) if is_number else None
@@ -395,7 +395,7 @@ def _rate(name: str, value: object) -> int | None:
     if value is None:
         return None
     number = _number(value)
-    if number is None or isinstance(value, bool) or not 0 <= number < 2**40:
+    if number is None or not 0 <= number < 2**40:
         raise ConfigError(
             f"--{name} {_shown(value)} is no number a second; write a whole one, or 0 for no limit"
         )

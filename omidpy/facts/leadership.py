@@ -18,6 +18,7 @@ from omidpy.base.tables import CONTROL_TABLE
 from omidpy.errors import ConfigError, CorruptCell, NoSuchTable, OracleUnavailable
 from omidpy.facts.control import ControlTable, decode_document
 from omidpy.model import Timestamp
+from omidpy.oracle.address import parse_address
 from omidpy.storage.address import server_command
 from omidpy.storage.base import Store
 from omidpy.storage.options import TellsLocks
@@ -116,18 +117,22 @@ def lease_place(store: Store) -> tuple[str, int, Timestamp]:
     Raises:
         OracleUnavailable: no oracle holds the lease, or its holder cannot answer yet.
         ConfigError: the oracle lives inside a client's process.
+        CorruptCell: the record cannot be read, or names no place.
     """
     record = read_lease(store)
     if record is None:
         raise OracleUnavailable(f"no oracle runs on {store.url}; start {server_command(store.url)}")
     if record.epoch is None:
         raise OracleUnavailable(f"the oracle of {store.url}, process {record.pid}, is starting")
-    host, _, port = record.address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not record.address:
         raise ConfigError(
             f"the oracle of {store.url} lives inside a client's process, where no other can reach "
             f"it: process {record.pid} on {record.host} by its record, which stands also where it "
             "was killed, and its number is another's by now.  Let the program end that uses the "
             f"store so, if it still runs, and start {server_command(store.url)}"
         )
-    return host.strip("[]"), int(port), Timestamp(record.epoch)
+    try:
+        host, port = parse_address(record.address)
+    except ConfigError as error:
+        raise CorruptCell(f"{CONTROL_TABLE} row {LEASE_FACT!r}: {error}; {_LOST}") from error
+    return host, port, Timestamp(record.epoch)

@@ -195,8 +195,10 @@ def test_a_wrong_setting_is_named(options: list[str], message: str) -> None:
         ),
         b"accept-clock = [[]]",
         b"listen = {a = 1}",
+        b"conflict-map-size = true",
+        b'timestamps = "incremental"\ninitial-timestamp = true',
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_a_file_that_cannot_be_meant_is_an_error(tmp_path: Path, text: bytes) -> None:
     """Not a traceback, whatever is in it."""

@@ -255,6 +255,20 @@ def test_the_address_is_published_when_the_oracle_can_answer(
         lease_address(locked)
 
 
+@pytest.mark.parametrize(
+    "address", ["h:99999", "a..b:1", "h:" + "9" * 5000, "h\0:1", "h:\u0663", ":1"]
+)
+def test_an_address_that_is_none_is_told_as_such(
+    locked: MemoryStore, clock: ManualClock, address: str
+) -> None:
+    """A client that called there ended in a foreign error, which nobody tries again behind."""
+    held = lease(locked, clock)
+    held.try_acquire()
+    held.publish(address=address, epoch=0)
+    with pytest.raises(CorruptCell, match=r"row b'lease'.*the next `tso-server` takes it over"):
+        lease_address(locked)
+
+
 def test_a_store_without_our_tables_has_no_oracle() -> None:
     """Java alone has served it, or nobody."""
     assert read_lease(MemoryStore()) is None
