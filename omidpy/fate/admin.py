@@ -22,6 +22,7 @@ from typing import Final
 
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.timing.pauses import Pauses
+from omidpy.base.words.durations import check_waits
 from omidpy.errors import ReservationLost
 from omidpy.fate.locks import Locks, UnreadableQueue, salvaged
 from omidpy.fate.operation import (
@@ -87,6 +88,7 @@ class Admin:
                 call that was stopped could still do.  If it raises, the operation stays.
         """
         self._store = store
+        check_waits(wait_s=wait_s)
         self._wait_s = wait_s
         self._clock = clock or SystemClock()
         self._sleep = sleep

@@ -20,7 +20,8 @@ from typing import Any, Final, Self
 
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.within import within
-from omidpy.base.words.arguments import check_flag, check_number
+from omidpy.base.words.arguments import check_flag
+from omidpy.base.words.durations import check_waits
 from omidpy.errors import FateError, OperationFailed, ReservationLost, UsageError
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import (
@@ -161,6 +162,7 @@ class Fate:
                 f"{name!r:.80} names no kind of operation; use a word such as 'PRUNE', of at most "
                 f"{MAX_NAME} characters"
             )
+        # Another word could not be read again: the operation would be one that nobody can run.
         check_flag("auto_clean", auto_clean)
         return Operation(
             id=new_id(),
@@ -211,9 +213,12 @@ class Fate:
     # -- waiting -------------------------------------------------------------------------------
 
     def wait_for(self, operation_id: str, timeout: float | None) -> Operation | None:
-        """Wait until an operation is finished or gone; return it as it was last read."""
-        if timeout is not None and math.isnan(check_number("timeout", timeout)):
-            raise UsageError(f"timeout={timeout!r} is no time to wait; use seconds, or None")
+        """Wait until an operation is finished or gone; return it as it was last read.
+
+        Raises:
+            TypeError, UsageError: nobody can wait so long.
+        """
+        check_waits(timeout=timeout)
         deadline_s = None if timeout is None else time.monotonic() + timeout
         fate_id = parse_id(operation_id)
         waiter = _Waiter()

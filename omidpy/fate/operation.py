@@ -30,6 +30,7 @@ import msgspec
 from msgspec.structs import replace
 
 from omidpy.base.documents import Natural
+from omidpy.base.words.arguments import check_storable
 from omidpy.base.words.printable import storable
 from omidpy.errors import FateError, UsageError
 
@@ -194,10 +195,9 @@ def key_text(key: object) -> str:
             f"key={key!r} cannot name an operation; use text, a number, or a tuple of those, "
             'such as ("prune", "accounts")'
         )
-    try:
-        text = msgspec.json.encode(list(parts)).decode()
-    except ValueError as error:  # halves of surrogate pairs
-        raise UsageError(f"key={key!r:.80} cannot be written down: {error}") from error
+    for part in parts:
+        check_storable("a part of the key", str(part))
+    text = msgspec.json.encode(list(parts)).decode()
     if len(text) > MAX_TEXT:
         raise UsageError(
             f"key={text[:40]}... has {len(text)} characters as JSON, and {MAX_TEXT} is the limit; "

@@ -50,6 +50,15 @@ def check_text(what: str, value: object) -> str:
     return str.__str__(value)
 
 
+def check_storable(what: str, text: str) -> str:
+    """Return `text` if it can be kept, else raise UsageError: half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what}, {text!r:.80}, cannot be written as UTF-8: {error}") from error
+    return text
+
+
 def check_flag(name: str, value: object) -> bool:
     """Return `value` if it is True or False: the text "no" counts as true elsewhere."""
     if not isinstance(value, bool):
@@ -143,13 +152,18 @@ def is_unrun(returned: object) -> bool:
     return any(is_one(returned) for is_one in kinds)
 
 
+def check_whole(name: str, value: object) -> int:
+    """Return `value` if it is a whole number, else raise TypeError naming its argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r:.80}")
+    return value
+
+
 def check_count(name: str, count: object, *, or_none: bool = True) -> None:
     """Refuse a limit or batch size that is not a positive whole number; None may pass."""
     if count is None and or_none:
         return
-    if isinstance(count, bool) or not isinstance(count, int):
-        raise TypeError(f"{name} must be a whole number, not {count!r}")
-    if count < 1:
+    if check_whole(name, count) < 1:
         raise UsageError(f"{name} must be at least 1, not {count}")
 
 

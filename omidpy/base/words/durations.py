@@ -6,6 +6,7 @@ user allows it.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -69,3 +70,17 @@ def check_seconds(*, or_none: bool = False, **given: float | None) -> None:
                 f"{name}={seconds!r} must be positive seconds, {MAX_DURATION_S:.0f} at most"
                 f"{', or None' if or_none else ''}"
             )
+
+
+def check_waits(**given: float | None) -> None:
+    """Refuse how long nobody can wait, by the name of its argument.
+
+    0 and less are not at all, None is for ever; and so would be what is no number (NaN).
+
+    Raises:
+        TypeError: it is no number.
+        UsageError: it is NaN.
+    """
+    for name, seconds in given.items():
+        if seconds is not None and math.isnan(check_number(name, seconds)):
+            raise UsageError(f"{name}={seconds!r} is no number of seconds")

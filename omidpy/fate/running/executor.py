@@ -31,7 +31,7 @@ from omidpy.base.reach import reached
 from omidpy.base.timing.clock import Clock, SystemClock
 from omidpy.base.timing.pauses import Seldom
 from omidpy.base.within import within
-from omidpy.base.words.durations import check_seconds
+from omidpy.base.words.durations import check_seconds, check_waits
 from omidpy.errors import FateError, OmidError, StorageUnavailable, UsageError
 from omidpy.fate.locks import Locks
 from omidpy.fate.operation import RUNNABLE, FateId, Operation
@@ -168,6 +168,7 @@ class Executor:
             False if a step still runs after `timeout_s` seconds: it keeps its reservation, and the
             executor goes on showing that it lives.
         """
+        check_waits(timeout=timeout_s)
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._stopping.set()
         within(self._lock, self._condition.notify_all)

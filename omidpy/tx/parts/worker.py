@@ -12,7 +12,7 @@ import uuid
 
 from omidpy.base.callers.alone import Alone
 from omidpy.base.within import within
-from omidpy.base.words.arguments import check_flag
+from omidpy.base.words.arguments import check_flag, check_storable
 from omidpy.commit.post_commit import WriteBatch
 from omidpy.errors import TransactionClosed, UsageError
 from omidpy.facts.registration import Flush, WorkerRow, stretches_of
@@ -44,6 +44,7 @@ class Worker(Alone):
     def __init__(self, session: Session, token: Token, task: str | None) -> None:
         if task is not None and not isinstance(task, str):
             raise TypeError(f"the name of a task is str, not {task!r:.80}")
+        check_storable("the name of a task", task or "")
         self.start_ts = Timestamp(token.start_ts)
         self.worker_id = uuid.uuid4().hex
         self._session = session

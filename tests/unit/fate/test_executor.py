@@ -597,6 +597,28 @@ def test_times_that_make_no_sense_are_refused(fates: TableFateStore) -> None:
             Fate(None, fates, **wrong)
 
 
+@pytest.mark.parametrize("auto_clean", [1, 0, "no", None])
+def test_an_operation_that_could_not_be_read_again_is_not_submitted(auto_clean: Any) -> None:
+    """It was kept, and stood in the store as one that nobody can run."""
+    fates = TableFateStore(MemoryStore())
+    fate = Fate(None, fates, {})
+    with pytest.raises(TypeError, match="auto_clean"):
+        fate.submit("TEST", Chain(0), auto_clean=auto_clean)
+    with pytest.raises(UsageError, match="names no kind of operation"):
+        fate.submit("\udc80", Chain(0))
+    assert not list(fate.operations())
+
+
+@pytest.mark.parametrize(("timeout", "error"), [("1", TypeError), (float("nan"), UsageError)])
+def test_what_nobody_can_wait_is_refused_by_name(timeout: Any, error: type[Exception]) -> None:
+    """NaN was as for ever."""
+    fate = Fate(None, TableFateStore(MemoryStore()), {})
+    handle = fate.submit("TEST", Chain(0))
+    for wait in (handle.wait, handle.result, fate.close):
+        with pytest.raises(error, match="timeout"):
+            wait(timeout=timeout)
+
+
 def test_an_operation_in_the_store_is_a_value(fates: TableFateStore) -> None:
     """Whoever lists operations gets their records."""
     handle = Fate(None, fates, {}).submit("TEST", Chain(0))
@@ -662,14 +684,14 @@ def test_a_key_that_cannot_be_written_down_is_refused_by_name(
     fates: TableFateStore, key: object
 ) -> None:
     """And not by what failed to write it."""
-    with pytest.raises(UsageError, match="cannot be written down"):
+    with pytest.raises(UsageError, match="cannot be written as UTF-8"):
         Fate(None, fates).submit("TEST", Chain(0), key=key)
 
 
 def test_a_time_that_is_no_number_is_refused(fates: TableFateStore) -> None:
     """Who waited until then waited for ever, and nothing was swept."""
     handle = Fate(None, fates).submit("TEST", Chain(0))
-    with pytest.raises(UsageError, match="timeout=nan is no time to wait"):
+    with pytest.raises(UsageError, match="timeout"):
         handle.wait(timeout=nan)
     for name in ("auto_clean_s", "finished_s", "new_s"):
         with pytest.raises(UsageError, match="use 0 seconds or more"):

@@ -193,6 +193,12 @@ def test_what_cannot_be_a_key_is_refused(key: object) -> None:
         key_text(key)
 
 
+def test_a_key_that_no_store_can_keep_is_refused_by_name() -> None:
+    """Half of a surrogate pair comes of bytes that were read as text."""
+    with pytest.raises(UsageError, match=r"a part of the key, .* cannot be written as UTF-8"):
+        key_text(("prune", "\udc80"))
+
+
 def test_a_key_that_is_too_long_is_refused() -> None:
     """It is kept in one piece, and shown whole."""
     assert len(key_text("x" * (MAX_TEXT - 4))) == MAX_TEXT
