@@ -544,7 +544,7 @@ class ExportQueue:
 
         Entries that cannot be read have None for their value.
         """
-        check_count("count", count)
+        check_count("count", count, or_none=False)
         return looking.peek(self._tm, self._places, self._refreshed(), count)
 
     def acknowledge(self, commit_ts: int, ordinal: int | None = None) -> int:

@@ -241,6 +241,18 @@ def test_headers_are_texts(scene: Scene) -> None:
         scene.queue.add(tx, b"k", 1, headers=headers)
 
 
+@pytest.mark.parametrize("headers", [{"\udc80": "x"}, {"n": "\udc80"}])
+def test_headers_that_cannot_be_kept_are_refused_by_name(
+    scene: Scene, headers: dict[str, str]
+) -> None:
+    """Before anything is added, so that the transaction can go on."""
+    with scene.tm.begin() as tx:
+        with pytest.raises(UsageError, match=r"header.* cannot be written as UTF-8"):
+            scene.queue.add(tx, b"k", 1, headers=headers)
+        scene.queue.add(tx, b"k", 2)
+    assert scene.export() == [2]
+
+
 def test_an_entry_too_large_for_a_cell_is_refused() -> None:
     """With what to do instead."""
     scene = Scene(codec="bytes")

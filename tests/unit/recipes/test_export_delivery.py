@@ -179,6 +179,29 @@ def test_settings_of_an_exporter_are_checked(scene: Scene, settings: dict[str, A
         scene.runner(**settings)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (lambda queue: queue.run_once(lambda _: None, wait_s="1"), TypeError),
+        (lambda queue: queue.run_once(lambda _: None, wait_s=nan), UsageError),
+        (lambda queue: queue.acknowledge("100"), TypeError),
+        (lambda queue: queue.acknowledge(100, True), TypeError),
+        (lambda queue: queue.peek(None), TypeError),
+        (lambda queue: queue.dead_letters().drop("k"), TypeError),
+        (lambda queue: queue.dead_letters().retry(as_of="100"), TypeError),
+        (lambda queue: queue.dead_letters().retry(as_of=True), TypeError),
+    ],
+)
+def test_what_an_operator_cannot_mean_is_refused(
+    scene: Scene, wrong: Callable[[Any], object], error: type[Exception]
+) -> None:
+    """`drop("k")` found no letter of `b"k"`, and said that there was none."""
+    scene.add(1)
+    with pytest.raises(error):
+        wrong(scene.queue)
+    assert scene.export() == [1]
+
+
 # -- failures --------------------------------------------------------------------------------------
 
 

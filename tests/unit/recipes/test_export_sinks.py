@@ -737,6 +737,43 @@ def test_a_fence_that_a_webhook_refuses_delivers_nothing(
     assert scene.queue.lag().dead_letters == 0
 
 
+def test_the_answers_taken_may_come_from_an_iterator(receiver: Receiver) -> None:
+    """It gives them once: they were looked at, and none was taken."""
+    scene = Scene()
+    scene.add(1)
+    receiver.answers = [(409, {})]
+    export_to(WebhookSink(receiver.url, taken=(one for one in (409,))), scene)  # type: ignore[arg-type]  # the point of the test
+    assert len(receiver.requests) == 1
+    assert scene.queue.lag().entries == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "error"),
+    [
+        ({"Authorization": "Bearer secret\n"}, UsageError),
+        ({"Authorization": "secret \u2026"}, UsageError),
+        ({"a b": "secret"}, UsageError),
+        ({"": "secret"}, UsageError),
+        ({"n": 5}, TypeError),
+        (["n"], TypeError),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_refused_and_not_shown(
+    headers: Any, error: type[Exception]
+) -> None:
+    """Every entry failed by it, and was set aside as if it were poison."""
+    with pytest.raises(error, match="header") as caught:
+        WebhookSink("http://h/", headers=headers)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf")])
+def test_a_webhook_has_some_time(timeout_s: float) -> None:
+    """Not none, and not for ever."""
+    with pytest.raises(UsageError, match="timeout_s"):
+        WebhookSink("http://h/", timeout_s=timeout_s)
+
+
 def test_only_what_may_speak_of_a_fence_is_said_to_be_taken() -> None:
     """A 500 that counts as delivered loses entries."""
     with pytest.raises(UsageError, match="500"):

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from omidpy.base.words.durations import check_seconds, check_waits
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.delivery.crew import LEASE_S, BucketLease, Crew
 from omidpy.recipes.export_queue.entries.acknowledgement import remove
@@ -81,6 +82,8 @@ class Possession:
             ExportError: another process exports it, or it is paused, or dead letters stand before
                 what is to come.
         """
+        check_seconds(lease_s=lease_s)
+        check_waits(wait_s=wait_s)
         check_store(tm)
         self._tm = tm
         self._places = Places.of(tm.session.catalog, queue_id)

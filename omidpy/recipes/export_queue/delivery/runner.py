@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from omidpy.base.timing.pauses import Seldom
 from omidpy.base.within import within
+from omidpy.base.words.durations import check_waits
 from omidpy.base.words.printable import storable
 from omidpy.errors import (
     ExportError,
@@ -448,6 +449,7 @@ class Runner:
             ExportError: the receiver cannot be reached; or the policy is `stop`, and there is
                 poison; or the queue is paused, or was dropped.  What was not delivered stays.
         """
+        check_waits(wait_s=wait_s)
         wait_s = 1.5 * self._lease_s if wait_s is None else wait_s
         check_going(self._places, self._find())
         try:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from omidpy.base.cells import shadow_qualifier
+from omidpy.base.words.arguments import check_whole
 from omidpy.errors import NoSuchTable, OmidError, UsageError
 from omidpy.model import MAX_VERSION
 from omidpy.recipes.export_queue.entries.stored.layout import COLUMN, FAMILY, QUALIFIER
@@ -91,6 +92,9 @@ def acknowledge(
     Cost: a scan of each bucket; and for each `ROWS_AT_ONCE` entries 1 transaction, 2 gets and 1
     write.
     """
+    check_whole("commit_ts", commit_ts)
+    if ordinal is not None:
+        check_whole("ordinal", ordinal)
     if not 0 <= commit_ts < MAX_VERSION:
         raise UsageError(f"{commit_ts} is no commit_ts; give one that `omidpy export peek` shows")
     table = table_name(places.queue_id, definition.number)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from omidpy.base.callers.once import gone_over_once
+from omidpy.base.words.arguments import check_storable
 from omidpy.errors import CorruptCell, QueueFull
 from omidpy.facts.control import decode_document
 from omidpy.model import FIRST_WORLD_TIMESTAMP
@@ -304,4 +305,6 @@ def _checked_headers(headers: Mapping[str, str] | None) -> Mapping[str, str]:
     for name, text in checked.items():
         if not isinstance(name, str) or not isinstance(text, str):
             raise TypeError(f"headers are texts by name, not {name!r}: {text!r:.80}")
+        check_storable("the name of a header", name)
+        check_storable(f"the header {name!r:.80}", text)
     return checked

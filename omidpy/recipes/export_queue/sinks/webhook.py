@@ -25,6 +25,7 @@ An answer has its time as a whole, however slowly it drips, and no more of it is
 from __future__ import annotations
 
 import http.client
+import re
 import ssl
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -33,6 +34,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from omidpy.base.timing.answers import TimelyAnswer
+from omidpy.base.words.arguments import check_several
+from omidpy.base.words.durations import check_seconds
 from omidpy.base.words.hosts import is_host
 from omidpy.errors import UsageError
 from omidpy.recipes.export_queue.exporter import Deposed, Exporter, Poison, Refused, Retry
@@ -61,6 +64,8 @@ EVERYBODY: Final = frozenset(
     }
 )
 """What is answered to any request, whatever the entry is."""
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_TEXT: Final = re.compile(r"[\t -~\x80-\xff]*")
 SHOWN_BYTES: Final = 200
 READ_BYTES: Final = 1 << 16
 """So much of an answer is read, so that the next request can follow; what is longer ends the
@@ -90,14 +95,15 @@ class WebhookSink(Exporter):
                 newer one of its key.  Without, they speak of the fence, and deliver nothing.
 
         Raises:
-            UsageError: it is no such URL, or there is no such answer.
+            UsageError: it is no such URL, a header cannot be sent, or there is no such answer.
         """
-        if strangers := sorted(set(taken) - OLDER):
+        self._taken = frozenset(check_several("taken", taken))
+        if strangers := [one for one in self._taken if one not in OLDER]:
             raise UsageError(f"taken={strangers[0]!r} is none of the answers 409 and 412")
+        check_seconds(timeout_s=timeout_s)
         self._is_secure, self._host, self._port, self._path = _parts_of(url)
-        self._headers = dict(headers or {})
+        self._headers = _headers_of(headers)
         self._timeout_s = timeout_s
-        self._taken = frozenset(taken)
 
     def export(self, batch: Batch) -> None:
         """Post the entries, one after the other."""
@@ -157,6 +163,26 @@ class WebhookSink(Exporter):
         if answer.status in EVERYBODY:
             raise Refused(what, after=after_s)
         raise Retry(what, after=1.0 if after_s is None else after_s)
+
+
+def _headers_of(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return headers that can be sent: one that cannot would be taken for what an entry has.
+
+    Raises:
+        TypeError, UsageError: naming it, but not its value, which may be a secret.
+    """
+    if headers is not None and not isinstance(headers, Mapping):
+        raise TypeError(f"headers are texts by name, not {type(headers).__name__}")
+    checked = dict(headers or {})
+    for name, text in checked.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise TypeError(f"headers are texts by name, and {name!r:.80} is none")
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_TEXT.fullmatch(text):
+            raise UsageError(
+                f"the header {name!r:.80} cannot be sent: its name has letters, digits and '-', "
+                "and its text no end of a line and no letters beyond Latin-1"
+            )
+    return checked
 
 
 def _parts_of(url: str) -> tuple[bool, str, int | None, str]:

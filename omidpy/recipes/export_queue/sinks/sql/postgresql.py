@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from omidpy.base.installation import install_hint
+from omidpy.base.words.durations import check_seconds
 from omidpy.errors import ConfigError, ExportError
 from omidpy.recipes.export_queue.exporter import ExactExporter, Retry
 from omidpy.recipes.export_queue.sinks.sql.deadline import Deadline
@@ -115,9 +116,10 @@ class PostgresqlSink(ExactExporter):
             timeout_s: How long a batch may take; then it comes again, by another connection.
 
         Raises:
-            UsageError: the name is none that may go into a statement.
+            UsageError: the name is none that may go into a statement, or nobody can wait so long.
             ConfigError: the driver is not installed, or `value` or `server` is unknown.
         """
+        check_seconds(timeout_s=timeout_s)
         self._driver = _psycopg()
         self._table = ".".join(checked_name(part) for part in table.split(".", 1))
         if value not in VALUES:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from omidpy.base.words.arguments import check_bytes, check_count
 from omidpy.errors import CorruptCell
 from omidpy.recipes.export_queue.entries.acknowledgement import in_portions
 from omidpy.recipes.export_queue.entries.dead import (
@@ -98,6 +99,9 @@ class DeadLetters:
         return count
 
     def _poison(self, key: bytes | None, as_of: int | None) -> list[Grave]:
+        if key is not None:
+            check_bytes("the key of a dead letter", key)
+        check_count("as_of", as_of)
         return [
             grave
             for _, grave in self._graves()
