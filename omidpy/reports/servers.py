@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import http.client
 import itertools
-import json
 import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
+import msgspec
+
+from omidpy.base.documents import UNREADABLE, prepared
 from omidpy.base.timing.answers import TimelyAnswer
 from omidpy.errors import ConfigError
 from omidpy.oracle.address import parse_address
@@ -42,6 +44,25 @@ REFUSALS: Final = {
 }
 UNTOLD: Final = "not asked for"
 """The reason of refusals of clients that do not want to know it, as Omid's own."""
+
+
+class _Client(TypedDict):
+    name: str
+    connections: int
+
+
+class _Company(TypedDict):
+    """The page `/clients`."""
+
+    count: int
+    clients: list[_Client]
+
+
+class _Began(TypedDict):
+    """The page of a transaction."""
+
+    start_ts: int
+    connected: list[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +98,7 @@ def look_at(address: str) -> Look:
         status, _ = _get(address, "/healthz")
         _, page = _get(address, "/metrics")
         code, named = _get(address, "/clients")
-        clients = json.loads(named) if code == http.client.OK else None
+        clients = _read(named, _Company) if code == http.client.OK else None
         return Look(
             address,
             time.monotonic(),
@@ -101,10 +122,22 @@ def who_began(address: str, start_ts: int) -> dict[str, Any] | None:
     """
     try:
         status, page = _get(address, f"/transactions/{start_ts}")
-        found: dict[str, Any] = json.loads(page)
+        found: dict[str, Any] = _read(page, _Began)
     except (OSError, http.client.HTTPException, ValueError):
         return None
     return found if status == http.client.OK else None
+
+
+def _read(page: bytes, kind: Any) -> Any:
+    """Return what a page says as JSON.
+
+    Raises:
+        ValueError: it says something else.
+    """
+    try:
+        return msgspec.json.decode(page, type=prepared(kind))
+    except UNREADABLE as error:
+        raise ValueError(f"what answers there is no `tso-server`: {error}") from error
 
 
 def figures(now: Look, before: Look | None = None) -> dict[str, Any]:

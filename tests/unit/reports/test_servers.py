@@ -194,6 +194,21 @@ def test_what_shows_no_metrics_is_a_problem(page: bytes) -> None:
         speaker.close()
 
 
+@pytest.mark.parametrize(
+    "page", [b"[" * 100_000, b"[]", b'{"count": "x", "clients": []}', b'{"count": 1}', b'"\xff"']
+)
+def test_a_page_of_another_program_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, page: bytes
+) -> None:
+    """The command ended with an error that named no server."""
+    pages = {"/metrics": (200, b"tso_queue_length 3\n"), "/healthz": (200, b"")}
+    monkeypatch.setattr("omidpy.reports.servers._get", lambda _, path: pages.get(path, (200, page)))
+    found = look_at("h:1")
+    assert not found.answers
+    assert "no `tso-server`" in found.problem
+    assert who_began("h:1", 1) is None
+
+
 def test_a_number_that_is_none_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the figures of it would be an error."""
     page = b"tso_commits_total NaN\ntso_connections +Inf\ntso_queue_length 3\n"
