@@ -112,7 +112,8 @@ def _remedy(name: str) -> str:
     if name.startswith("SQLITE_CANTOPEN"):
         return (
             "the file cannot be opened; make it and its directory, where SQLite keeps -wal and "
-            "-shm, writable for this user"
+            "-shm, writable for this user, and allow more open files (ulimit -n) if too many are "
+            "open"
         )
     if name.startswith("SQLITE_BUSY"):
         return "another program keeps the file locked; end its transaction (a sqlite3 shell?)"

@@ -18,6 +18,7 @@ Lacks waiting for a process lock, and fairness among processes beyond the kernel
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import threading
@@ -510,9 +511,11 @@ def open_lock_file(path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
             mode = store.stat().st_mode & 0o666 if store.exists() else 0o600
             return os.open(path, flags | os.O_CREAT, mode)
     except OSError as error:
+        remedy = "writing needs a writable directory with free space beside the store"
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            remedy = "allow more open files (ulimit -n), or close some"
         raise StorageUnavailable(
-            f"cannot open the lock file {path}: {error.strerror}; writing needs a writable "
-            "directory with free space beside the store"
+            f"cannot open the lock file {path}: {error.strerror}; {remedy}"
         ) from error
 
 

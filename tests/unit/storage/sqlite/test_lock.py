@@ -390,6 +390,20 @@ def test_an_unreachable_lock_file_is_named(tmp_path: Path) -> None:
         taken(str(tmp_path / "absent" / "x.lock"), "p")
 
 
+def test_a_lock_file_without_a_descriptor_says_what_to_allow(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was said to be about a directory without room."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(StorageUnavailable, match="ulimit -n") as caught:
+        lock_module.open_lock_file(path)
+    assert "directory" not in str(caught.value)
+
+
 def test_a_lock_with_a_strange_note_is_still_described(path: str) -> None:
     """Another program's file, or one whose holder had no time to write."""
     for note in (b"", b"\xff\xfe nonsense", b"99999999 long gone"):
