@@ -7,7 +7,6 @@ another host than the one that is connected to.
 
 from __future__ import annotations
 
-import functools
 import socket
 import ssl
 import threading
@@ -20,7 +19,7 @@ from omidpy.base.ensemble import FLAGS
 from omidpy.base.timing.clock import Clock
 from omidpy.base.within import within
 from omidpy.errors import ConfigError
-from omidpy.wire.tls import LEFT, TlsStream, client_context, refusal
+from omidpy.wire.tls import LEFT, TlsStream, client_files, refusal
 
 OPTIONS: Final = ("tls", "ca", "cert", "key", "name")
 
@@ -89,14 +88,13 @@ def client_tls(options: Mapping[str, str], *, address: str, prefix: str = "") ->
     return tls
 
 
-@functools.lru_cache(maxsize=16)
 def context_of(tls: ClientTls) -> ssl.SSLContext:
-    """Return how a client's connections are made secure.
+    """Return how a client's next connection is made secure.
 
     Raises:
         ConfigError: a file is none of certificates.
     """
-    return client_context(tls.ca, tls.cert, tls.key)
+    return client_files(tls.ca, tls.cert, tls.key).context()
 
 
 class TlsSocket:

@@ -9,11 +9,16 @@ Not safe to share among threads: those that share it take a lock.
 
 from __future__ import annotations
 
+import functools
+import logging
 import ssl
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, cast
 
 from omidpy.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 LEFT: Final = "the connection ended in the middle of the TLS handshake"
 """Of one whose end says goodbye, too: it ends, and refuses nothing."""
@@ -71,6 +76,61 @@ def client_context(
                 "client's certificate and of its key without a password"
             ) from error
     return context
+
+
+class ClientFiles:
+    """A client's files of certificates, which are read again when they have changed.
+
+    Certificates end while processes live on, and others come in their place: a connection is made
+    by those that are there by then.
+    """
+
+    def __init__(self, ca: str | None, cert: str | None, key: str | None, prefix: str = "") -> None:
+        """Read the files; as `client_context`."""
+        self._names = ca, cert, key
+        self._prefix = prefix
+        self._seen = self._told = self._state()
+        self._context = client_context(*self._names, prefix=prefix)
+
+    def context(self) -> ssl.SSLContext:
+        """Return what a connection is made by that begins now.
+
+        Where the files do not fit, as between two of them that are replaced one after the other, it
+        is what was read last.
+
+        Cost: a look at each file.
+        """
+        state = self._state()
+        if state != self._seen:
+            try:
+                self._context = client_context(*self._names, prefix=self._prefix)
+            except ConfigError as error:
+                if state != self._told:
+                    logger.warning("certificates are used as they were before: %s", error)
+                self._told = state
+            else:
+                self._seen = state
+        return self._context
+
+    def _state(self) -> list[tuple[int, ...] | None]:
+        """Say of each file by what a new one differs.  Before it is read, so never too late."""
+        return [_file_state(name) for name in self._names if name is not None]
+
+
+def _file_state(name: str) -> tuple[int, ...] | None:
+    try:
+        found = Path(name).stat()
+    except (OSError, ValueError):  # the latter of a name that no file has
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=16)
+def client_files(
+    ca: str | None, cert: str | None, key: str | None, prefix: str = ""
+) -> ClientFiles:
+    """Return what connections that trust and show the same share; as `client_context`."""
+    return ClientFiles(ca, cert, key, prefix)
 
 
 def refusal(error: ssl.SSLError, *, prefix: str = "") -> str:

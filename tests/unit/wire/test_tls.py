@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from omidpy.base.timing.clock import SystemClock
 from omidpy.errors import ConfigError
-from omidpy.oracle.tls import ClientTls, client_tls, secured
+from omidpy.oracle.tls import ClientTls, client_tls, context_of, secured
+from omidpy.storage.hbase.addresses.gateways import parse_address
+from omidpy.storage.hbase.native.address import parse_native
+from omidpy.storage.hbase.native.security.settings import security_of
+from omidpy.storage.hbase.rpc.gateway import _tls_context
 from omidpy.wire.tls import TlsStream
 from tests.machines.tls import Authority, openssl
 from tso.serving.tls import ServerTls, TlsSettings
@@ -163,3 +169,61 @@ def test_an_oracle_that_says_goodbye_during_the_handshake_has_refused_nothing() 
         theirs.sendall(bytes.fromhex("15030300020100"))  # close_notify
         with pytest.raises(ConnectionResetError):
             secured(ours, ClientTls(), host="localhost", timeout_s=5, clock=SystemClock())
+
+
+def of_the_oracle(ca: Path, cert: Path) -> Callable[[], ssl.SSLContext]:
+    """Return what makes the connections to an oracle."""
+    tls = ClientTls(str(ca), str(cert))
+    return lambda: context_of(tls)
+
+
+def of_hbase(ca: Path, cert: Path) -> Callable[[], ssl.SSLContext]:
+    """Return the same of HBase's servers."""
+    made = security_of(parse_native(f"hbase+rpc://h?tls=on&tls_ca={ca}&tls_cert={cert}")).tls
+    assert made is not None
+    return made
+
+
+def of_gateways(ca: Path, cert: Path) -> Callable[[], ssl.SSLContext]:
+    """Return the same of HBase's gateways."""
+    address = parse_address(f"hbase+thrift2://h?tls=on&tls_ca={ca}&tls_cert={cert}")
+    return lambda: _tls_context(address)
+
+
+def shown(client: ssl.SSLContext, server: ssl.SSLContext) -> str | None:
+    """Return the name that a connection shows to a server."""
+    ends = TlsStream(client, server_name="127.0.0.1"), TlsStream(server, server_side=True)
+    ends[0].start()
+    while not all(end.is_open for end in ends):
+        carry(*ends, part=100_000)
+        carry(*ends[::-1], part=100_000)
+    return ends[1].peer_name()
+
+
+@pytest.mark.parametrize("made", [of_the_oracle, of_hbase, of_gateways])
+def test_the_next_connection_shows_a_certificate_that_was_put_in_the_place_of_another(
+    made: Callable[[Path, Path], Callable[[], ssl.SSLContext]],
+    authority: Authority,
+    server_context: ssl.SSLContext,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They end while processes live on; and files are replaced one after another."""
+    ca, cert, new = tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "new.pem"
+    ca.write_bytes(authority.ca.read_bytes())
+    cert.write_bytes(authority.issue("first").read_bytes())
+    context = made(ca, cert)
+    first = context()
+    assert shown(first, server_context) == "first"
+    assert context() is first, "they are read once"
+    cert.write_text("half a file")
+    with caplog.at_level(logging.WARNING):
+        assert [shown(context(), server_context) for _ in range(2)] == ["first"] * 2
+    assert len(caplog.records) == 1
+    assert "cert.pem" in caplog.text
+    new.write_bytes(authority.issue("second").read_bytes())
+    new.replace(cert)
+    assert shown(context(), server_context) == "second"
+    ca.write_bytes(Authority(tmp_path, "other").ca.read_bytes())
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shown(context(), server_context)

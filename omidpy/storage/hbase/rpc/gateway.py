@@ -27,10 +27,10 @@ from thriftpy2.protocol import TBinaryProtocolFactory, TCompactProtocolFactory
 from thriftpy2.thrift import TApplicationException, TException, TMessageType
 from thriftpy2.transport import TFramedTransportFactory, TSocket
 
-from omidpy.errors import ConfigError
 from omidpy.storage.hbase.addresses.gateways import HBaseAddress
 from omidpy.storage.hbase.idl import service
 from omidpy.wire.peers import PATIENT_OPTIONS, check_not_ourselves, watch_peer
+from omidpy.wire.tls import client_files
 
 try:
     from thriftpy2.transport import TCyBufferedTransport as _Buffered
@@ -319,24 +319,9 @@ def _transport(address: HBaseAddress, trans: Any, host: str) -> Any:
     return _Buffered(trans, BUFFER_BYTES)
 
 
-@functools.lru_cache(maxsize=16)
 def _tls_context(address: HBaseAddress) -> ssl.SSLContext:
     """Return a context that verifies the gateway's certificate and the name in it.
 
     thriftpy2's own does not look at the name.
     """
-    try:
-        context = ssl.create_default_context(cafile=address.tls_ca)
-    except OSError as error:
-        raise ConfigError(
-            f"tls_ca={address.tls_ca!r}: {error}; name a PEM file of certificates to trust"
-        ) from error
-    if address.tls_cert is not None:
-        try:
-            context.load_cert_chain(address.tls_cert, address.tls_key)
-        except OSError as error:
-            raise ConfigError(
-                f"tls_cert={address.tls_cert!r}, tls_key={address.tls_key!r}: {error}; name PEM "
-                "files of the client's certificate and of its key without a password"
-            ) from error
-    return context
+    return client_files(address.tls_ca, address.tls_cert, address.tls_key, "tls_").context()

@@ -141,7 +141,7 @@ def _proved(pipe: Pipe, mechanism: Mechanism) -> Layer | None:
 def _tls(pipe: Pipe, security: Security, host: str) -> TlsLayer:
     """Shake hands, and make sure who is there."""
     assert security.tls is not None
-    stream = TlsStream(security.tls, server_name=security.tls_name or host)
+    stream = TlsStream(security.tls(), server_name=security.tls_name or host)
     stream.start()
     try:
         while not stream.is_open:

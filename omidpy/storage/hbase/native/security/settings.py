@@ -18,14 +18,15 @@ from omidpy.storage.hbase.native.security import kerberos, tokens
 from omidpy.storage.hbase.native.security.digest import DigestMd5
 from omidpy.storage.hbase.native.security.layers import TLS_OPTIONS
 from omidpy.storage.hbase.native.security.sasl import DIGEST, Mechanism
-from omidpy.wire.tls import client_context
+from omidpy.wire.tls import client_files
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
     """How the connections of a client are secured."""
 
-    tls: ssl.SSLContext | None = None
+    tls: Callable[[], ssl.SSLContext] | None = None
+    """Returns what the next connection is made by; None: no TLS."""
     tls_name: str | None = None
     """The name in the certificates of all servers; None: the host that is connected to."""
     sasl: Callable[[str], Mechanism] | None = None
@@ -62,7 +63,7 @@ def security_of(address: NativeAddress, *, by_ticket: bool = False) -> Security:
     """
     tls = None
     if address.tls:
-        tls = _context(address.tls_ca, address.tls_cert, address.tls_key)
+        tls = client_files(address.tls_ca, address.tls_cert, address.tls_key, TLS_OPTIONS).context
     if address.sasl is None:
         return Security(tls=tls, tls_name=address.tls_name)
     if by_ticket or tokens.held(address.url) is None:
@@ -91,8 +92,3 @@ def _shown_ticket(address: NativeAddress, host: str) -> Mechanism:
     gssapi = kerberos.load_gssapi(address.url)
     principal = kerberos.principal_of(address.principal, host)
     return kerberos.Gssapi(gssapi, principal, address.sasl_qop)
-
-
-@functools.lru_cache(maxsize=16)
-def _context(ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
-    return client_context(ca, cert, key, prefix=TLS_OPTIONS)

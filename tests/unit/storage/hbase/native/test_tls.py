@@ -195,7 +195,7 @@ def test_a_server_that_ends_during_the_handshake_has_refused_nothing(farewell: b
                 ours,
                 "ClientService",
                 user="me",
-                security=Security(tls=ssl.create_default_context()),
+                security=Security(tls=ssl.create_default_context),
                 host="localhost",
                 until_s=until(),
             )
