@@ -133,7 +133,7 @@ class TooLarge(NotSent):
 
 
 class Disagreed(NotSent):
-    """The client and the server do not speak alike, in TLS or Kerberos: waiting changes nothing."""
+    """The client and the server do not speak alike, in TLS or Kerberos."""
 
 
 class NoTicket(NotSent):

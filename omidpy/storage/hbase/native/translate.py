@@ -72,6 +72,7 @@ def translate(
     where: str | None,
     table: str | None,
     is_outcome_unknown: bool = False,
+    was_answered: bool = False,
 ) -> OmidError:
     """Return what to raise in place of a failed call.
 
@@ -82,6 +83,7 @@ def translate(
         where: The server that was asked; None if none was found.
         table: The table that the call was about, if any.
         is_outcome_unknown: The call changes something, and may have been executed.
+        was_answered: A server has answered before, so that the address says what it should.
     """
     if isinstance(error, OmidError):
         return error
@@ -89,7 +91,7 @@ def translate(
     if table is not None and not re.search(rf"(?<!\w){re.escape(table)}(?!\w)", what):
         subject = f"{what} of table {table!r}"
     subject += f" at the HBase server {where}" if where else f" at {address.url}"
-    if isinstance(error, Disagreed) and not is_outcome_unknown:
+    if isinstance(error, Disagreed) and not is_outcome_unknown and not was_answered:
         return ConfigError(f"{subject}: {error}")
     if isinstance(error, TooLarge):
         return UsageError(f"{subject}: {error}; write less at a time")

@@ -113,7 +113,7 @@ _THRIFT1_EXCEPTIONS: Final = ("IOError", "IllegalArgument", "AlreadyExists")
 
 def is_transient(error: BaseException) -> bool:
     """Say whether the same call may well succeed in a moment."""
-    if isinstance(error, TApplicationException | ssl.SSLCertVerificationError):
+    if isinstance(error, TApplicationException):
         return False
     if not is_declared(error):
         # Anything else is bytes that mean nothing, or a mistake of ours: the next try meets it too.
@@ -247,10 +247,14 @@ def _broken(
     doctor = f"run `omidpy doctor {asked}`, which finds out what answers there"
     spoken = f"{address.transport} transport and {address.protocol} protocol"
     if isinstance(error, ssl.SSLCertVerificationError):
-        return ConfigError(
+        told = (
             f"{subject}: its certificate is not trusted: {error.verify_message}; name the "
             "authority with tls_ca=FILE, and a differing name with tls_name=NAME"
         )
+        # One that has answered before may have got another by mistake, or its last one has ended.
+        if is_first_contact:
+            return ConfigError(told)
+        return StorageUnavailable(told, retryable=True)
     if isinstance(error, ssl.SSLError):
         return StorageUnavailable(
             f"{subject}: TLS failed; does the gateway speak TLS? ({error})", retryable=True
@@ -266,7 +270,8 @@ def _broken(
     if address.sasl is not None and "SASL" in text_of(error):
         return StorageUnavailable(
             f"{subject}: {text_of(error)}; is there a ticket (`klist`, `kinit`), and is the "
-            f"gateway's principal {address.sasl_service}/{address.sasl_host or 'HOST'}?"
+            f"gateway's principal {address.sasl_service}/{address.sasl_host or 'HOST'}?",
+            retryable=not is_first_contact,
         )
     if is_first_contact and isinstance(error, TException | OSError | EOFError):
         remedy = doctor

@@ -417,12 +417,18 @@ def test_a_first_call_without_answer_points_to_the_doctor() -> None:
         assert world.pauses == []
 
 
-def test_a_certificate_that_is_not_trusted_is_not_asked_again() -> None:
-    """Nothing mends it but the address."""
+def test_a_certificate_that_is_not_trusted_any_more_is_asked_for_again() -> None:
+    """It has ended, say; where none was trusted before nothing mends it but the address."""
     refusal = ssl.SSLCertVerificationError("self-signed certificate")
     refusal.verify_message = "self-signed certificate"
     world = met("never asked for")
     world.gateways.clients[0].has_died = True
+    world.gateways.down["gw1"] = refusal
+    with pytest.raises(StorageUnavailable, match="tls_ca=FILE") as caught:
+        world.change()
+    assert caught.value.retryable
+    assert world.pauses
+    world = World()
     world.gateways.down["gw1"] = refusal
     with pytest.raises(ConfigError, match="tls_ca=FILE"):
         world.change()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from typing import Any
 
 import pytest
@@ -215,8 +216,21 @@ def test_a_missing_ticket_points_to_kinit() -> None:
     """A transport that did not open says "SASL" and little else."""
     address = parse_address("hbase+thrift2://gw?sasl=gssapi&sasl_host=gw.example")
     error = TTransportException(1, "Could not start SASL: No Kerberos credentials available")
-    with pytest.raises(StorageUnavailable, match=r"kinit.*principal hbase/gw\.example"):
+    with pytest.raises(StorageUnavailable, match=r"kinit.*principal hbase/gw\.example") as caught:
         raise meant(error, address=address, is_first_contact=True)
+    assert not caught.value.retryable
+    assert meant(error, address=address).retryable, "it was let in once"
+
+
+def test_a_certificate_that_is_not_trusted_is_a_mistake_where_none_was_before() -> None:
+    """Else it has ended, or another one was put in its place: that may be mended soon."""
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = "certificate has expired"
+    with pytest.raises(ConfigError, match=r"certificate has expired; .*tls_ca=FILE"):
+        raise meant(error, is_first_contact=True)
+    with pytest.raises(StorageUnavailable, match=r"certificate has expired") as caught:
+        raise meant(error)
+    assert caught.value.retryable
 
 
 def test_an_unknown_outcome_is_said() -> None:

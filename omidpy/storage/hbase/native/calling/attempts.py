@@ -6,7 +6,8 @@ at once after a region that was elsewhere or a broken connection, else after a p
 (`base/pauses.py`), or as long as the server says.  The bound is in attempts and in time.
 
 Where no server has ever answered a call is made once: the address is probably wrong, and its user
-is waiting to be told.
+is waiting to be told.  Once one has, the address is right, so that who does not agree with us about
+TLS or Kerberos, in the middle of a change of certificates or keys, may do so soon.
 
 The rules are those of the gateways' calls (`rpc/attempts.py`).
 """
@@ -22,7 +23,6 @@ from omidpy.errors import OmidError, StorageUnavailable
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
-    Disagreed,
     Fault,
     Forgotten,
     Garbled,
@@ -123,6 +123,7 @@ class Attempts:
             where=where,
             table=self._table,
             is_outcome_unknown=not self.is_repeatable and not is_certain,
+            was_answered=self._has_answered(),
         ) from error
 
 
@@ -130,7 +131,7 @@ def _is_final(error: Exception) -> bool:
     """Say whether the next attempt would fail likewise."""
     if isinstance(error, Fault):
         return error.kind is Kind.PERMANENT
-    return isinstance(error, Forgotten | Garbled | TooLarge | Disagreed)
+    return isinstance(error, Forgotten | Garbled | TooLarge)
 
 
 def _is_momentary(error: Exception) -> bool:

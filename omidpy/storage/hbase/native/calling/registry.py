@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from omidpy.base.ensemble import NotLetIn, end, new_client, refusal, require_sasl, start
 from omidpy.base.installation import install_hint
-from omidpy.errors import ConfigError, RemoteProtocolError, StorageUnavailable
+from omidpy.errors import ConfigError, OmidError, RemoteProtocolError, StorageUnavailable
 from omidpy.storage.hbase.addresses.spelling import place_text
 from omidpy.storage.hbase.native.address import NativeAddress
 from omidpy.storage.hbase.native.calling.cluster import OneCluster
@@ -97,6 +97,8 @@ class ZooKeeperRegistry:
         require_sasl(address.zookeeper, where=f"store address {address.url!r}")
         self._address = address
         self._cluster = OneCluster(address.url)
+        self._has_told = False
+        """Whether ZooKeeper has ever told where HBase is, so that the address is right."""
 
     def meta_server(self) -> ServerName:
         """Return the server that has the catalogue."""
@@ -133,12 +135,14 @@ class ZooKeeperRegistry:
             if told is not None:
                 # The servers of an address may be those of two ensembles.
                 self._cluster.check(_id_in(_znode_fields(told)), self._where(_ID_NODE))
-            return _znode_fields(data)
+            found = _znode_fields(data)
         except (RemoteProtocolError, Garbled, struct.error) as error:
             raise ConfigError(
                 f"{self._where(name)} holds {data[:40]!r}, which is not HBase's: {error}; correct "
                 "the znode in the address (zookeeper.znode.parent of HBase)"
             ) from error
+        self._has_told = True
+        return found
 
     def _absent(self, client: KazooClient, name: str, missing: str) -> Exception:
         """Say why a znode is not there: HBase is down, or it keeps its own elsewhere."""
@@ -150,10 +154,19 @@ class ZooKeeperRegistry:
             )
         names = self._answer(client.get_children_async("/"))
         roots = ", ".join(sorted("/" + one for one in names)) or "nothing"
-        return ConfigError(
+        return self._mistake(
             f"{self._address.url}: ZooKeeper has no znode {self._address.znode}; it has {roots}; "
             "correct the address (zookeeper.znode.parent of HBase)"
         )
+
+    def _mistake(self, message: str) -> OmidError:
+        """Return the error for what is wrong in the address, unless all was right before.
+
+        Then somebody is about to change HBase or ZooKeeper, and it may be right again.
+        """
+        if self._has_told:
+            return StorageUnavailable(message, retryable=True)
+        return ConfigError(message)
 
     def _read(self, client: KazooClient, path: str) -> bytes | None:
         """Return what a znode holds now, not what a server that lags behind has; None if absent."""
@@ -189,13 +202,13 @@ class ZooKeeperRegistry:
         try:
             client = new_client(hosts, address.zookeeper, timeout_s=self._patience_s)
         except (SASLException, ImportError) as error:
-            raise _not_let_in(address, error) from error
+            raise self._mistake(_not_let_in(address, error)) from error
         failures = (KazooException, client.handler.timeout_exception, OSError)
         try:
             start(client, address.zookeeper, timeout_s=self._patience_s)
             yield client
         except NoAuthError as error:
-            raise ConfigError(
+            raise self._mistake(
                 f"{address.url}: ZooKeeper does not let strangers read below {address.znode}; name "
                 "masters instead, hbase+rpc://HOST:16000"
             ) from error
@@ -206,7 +219,7 @@ class ZooKeeperRegistry:
             SessionClosedRequireSaslError,
             ImportError,
         ) as error:
-            raise _not_let_in(address, error) from error
+            raise self._mistake(_not_let_in(address, error)) from error
         except failures as error:
             raise StorageUnavailable(
                 _nobody("ZooKeeper", address),
@@ -298,6 +311,7 @@ class RpcRegistry:
                 what="look for the catalogue and the master",
                 where=place_text(refusal[1]),
                 table=None,
+                was_answered=self._connections.has_answered,
             ) from refusal[0]
         if is_answered:
             raise StorageUnavailable(
@@ -351,8 +365,8 @@ def _text(body: bytes) -> str:
     return next((value.decode(errors="replace") for value in _messages(body)), "")
 
 
-def _not_let_in(address: NativeAddress, error: Exception) -> ConfigError:
-    return ConfigError(
+def _not_let_in(address: NativeAddress, error: Exception) -> str:
+    return (
         f"{address.url}: ZooKeeper does not let us in: {refusal(error)}; zk_sasl and what belongs "
         "to it in the address say who we are"
     )

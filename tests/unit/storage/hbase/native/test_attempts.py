@@ -18,6 +18,7 @@ from omidpy.storage.hbase.native.address import parse_native
 from omidpy.storage.hbase.native.calling.attempts import LONGEST_PAUSE_S, MAX_ATTEMPTS, Attempts
 from omidpy.storage.hbase.native.faults import (
     CallFailed,
+    Disagreed,
     Fault,
     Garbled,
     Kind,
@@ -110,6 +111,19 @@ def test_what_was_certainly_not_done_is_repeated(error: CallFailed) -> None:
     with pytest.raises(StorageUnavailable) as caught:
         World(is_repeatable=False, has_answered=False).fail(error)
     assert "not known" not in str(caught.value)
+
+
+def test_who_does_not_agree_with_us_any_more_is_asked_again() -> None:
+    """Certificates end and keys are changed, on one server after another; the address is right."""
+    error = Disagreed("its certificate is not trusted: certificate has expired")
+    world = World(is_repeatable=False)
+    with pytest.raises(StorageUnavailable, match="certificate has expired") as caught:
+        world.fail_often(error)
+    assert caught.value.retryable
+    assert world.now_s >= 30
+    assert "not known" not in str(caught.value)
+    with pytest.raises(ConfigError, match="certificate has expired"):
+        World(has_answered=False).fail(error)
 
 
 @pytest.mark.parametrize("error", [Garbled("what"), TooLarge("long")])

@@ -229,6 +229,47 @@ def test_zookeeper_servers_of_two_ensembles_are_told(monkeypatch: pytest.MonkeyP
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("problem", "told"), [("NoNodeError", "has no znode /hbase"), ("NoAuthError", "strangers read")]
+)
+def test_what_was_right_once_is_no_mistake_in_the_address(
+    monkeypatch: pytest.MonkeyPatch, problem: str, told: str
+) -> None:
+    """Where ZooKeeper is made anew, HBase's znode is missing until its master has started."""
+    from kazoo import exceptions
+    from kazoo.client import KazooClient
+
+    problems: list[type[Exception]] = []
+    name = message("ServerName", host_name="127.0.0.1", port=1, start_code=1).SerializeToString()
+
+    def answered(client: KazooClient, found: object) -> IAsyncResult:
+        answer = client.handler.async_result()
+        answer.set(found)
+        return answer
+
+    def get(client: KazooClient, _: str) -> IAsyncResult:
+        if problems:
+            raise problems[0]
+        return answered(client, (b"\xff\0\0\0\0PBUF\x0a" + bytes((len(name),)) + name, None))
+
+    monkeypatch.setattr(KazooClient, "start", lambda client, timeout: None)
+    monkeypatch.setattr(KazooClient, "sync_async", answered)
+    monkeypatch.setattr(KazooClient, "get_async", get)
+    monkeypatch.setattr(KazooClient, "exists_async", lambda client, _: answered(client, None))
+    monkeypatch.setattr(KazooClient, "get_children_async", lambda client, _: answered(client, []))
+    address = parse_native("hbase://127.0.0.1:1/hbase")
+    known = ZooKeeperRegistry(address)
+    assert known.master().port == 1
+    problems.append(getattr(exceptions, problem))
+    with pytest.raises(ConfigError, match=told):
+        ZooKeeperRegistry(address).master()
+    with pytest.raises(StorageUnavailable, match=told) as caught:
+        known.master()
+    assert caught.value.retryable
+    problems.clear()
+    assert known.master().port == 1
+
+
 def test_a_zookeeper_that_goes_in_between_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
