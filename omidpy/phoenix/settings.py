@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from omidpy.errors import UsageError
+from omidpy.oracle.zookeeper import SCHEME, parse_zookeeper
 
 CLIENT_CONFIGURATION: Final = "hbase-omid-client-config.yml"
 """The file on the class path that tells Omid's client where the oracle is."""
@@ -27,23 +28,31 @@ SERVER_SETTINGS: Final = {
 }
 """What `hbase-site.xml` has to say, at servers and clients."""
 
+_KIND: Final = "!!org.apache.omid.tso.client.OmidClientConfiguration$ConnType"
+
 
 def client_configuration(oracle: str) -> str:
     """Return the contents of the configuration file.
 
     Args:
-        oracle: HOST:PORT, as clients and region servers reach it.
+        oracle: HOST:PORT, as clients and region servers reach it; or `zk://HOSTS/NAMESPACE`, where
+            it publishes itself, and who takes over from it.
 
     Raises:
         UsageError: it is no such address.
+        ConfigError: the same, of ZooKeeper.
     """
+    if oracle.startswith(SCHEME):
+        found = parse_zookeeper(oracle)
+        return (
+            f"connectionType: {_KIND} HA\n"
+            f'connectionString: "{found.hosts}"\n'
+            f'zkNamespace: "{found.namespace}"\n'
+        )
     host, _, port = oracle.rpartition(":")
     if not host or not port.isdecimal() or any(one in oracle for one in "\"'\n,/"):
         raise UsageError(f"{oracle!r} is no HOST:PORT of an oracle")
-    return (
-        "connectionType: !!org.apache.omid.tso.client.OmidClientConfiguration$ConnType DIRECT\n"
-        f'connectionString: "{oracle}"\n'
-    )
+    return f'connectionType: {_KIND} DIRECT\nconnectionString: "{oracle}"\n'
 
 
 def site_properties() -> str:

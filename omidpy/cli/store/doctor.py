@@ -74,7 +74,7 @@ def doctor(
     if phoenix:
         if store is None:
             raise UsageError("--phoenix needs the store, with --store")
-        findings.extend(check_phoenix(store, hbase_conf))
+        findings.extend(check_phoenix(store, hbase_conf, tso))
     elif hbase_conf is not None:
         raise UsageError("--hbase-conf belongs to --phoenix")
     has_failed = any(found.health is Health.FAILED for found in findings)

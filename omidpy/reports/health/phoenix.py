@@ -18,6 +18,7 @@ from xml.etree import ElementTree as ET
 from omidpy.errors import ConfigError, OmidError, UsageError
 from omidpy.facts.leadership import read_lease
 from omidpy.opening import open_store
+from omidpy.oracle.zookeeper import SCHEME
 from omidpy.phoenix.settings import (
     CLIENT_CONFIGURATION,
     SERVER_SETTINGS,
@@ -125,12 +126,14 @@ class SettingsFinding:
         return f"{_SITE}: {'; '.join(texts)}{price}"
 
 
-def check_phoenix(url: str, folder: Path | None) -> Iterator[Finding]:
+def check_phoenix(url: str, folder: Path | None, tso: str | None = None) -> Iterator[Finding]:
     """Check what Phoenix needs of an oracle of ours, and of HBase's configuration.
 
     Args:
         url: The store.
         folder: A copy of a region server's folder of configuration; None: there is none at hand.
+        tso: How our own clients find the oracle.  Where it publishes itself in ZooKeeper, those of
+            Omid are to look there, too: at its address nobody would find the next one.
 
     Raises:
         ConfigError: the store cannot be opened.
@@ -142,7 +145,7 @@ def check_phoenix(url: str, folder: Path | None) -> Iterator[Finding]:
         store.close()
     yield found
     if found.address is not None:
-        yield _check_file(found.address, folder)
+        yield _check_file(tso if tso and tso.startswith(SCHEME) else found.address, folder)
     yield _check_settings(folder)
 
 

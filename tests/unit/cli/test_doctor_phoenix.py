@@ -68,6 +68,26 @@ def test_a_cluster_that_is_set_up_is_well(
     assert "major compactions free space" in found[2].detail
 
 
+def test_clients_look_in_zookeeper_where_the_oracle_publishes_itself(
+    url: str, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the address of the oracle of now nobody would find the standby that takes over."""
+    serves(monkeypatch, f"127.0.0.1:{port}")
+    tso = "zk://zk1,zk2:2182/omid?period=5s"
+    wanted = client_configuration(tso)
+    assert wanted.splitlines()[0].endswith("$ConnType HA")
+    assert wanted.splitlines()[1:] == [
+        'connectionString: "zk1:2181,zk2:2182"',
+        'zkNamespace: "omid"',
+    ]
+    folder = conf(tmp_path, wanted)
+    assert [one.health for one in phoenix.check_phoenix(url, folder, tso)] == [Health.OK] * 3
+    conf(tmp_path, client_configuration(f"127.0.0.1:{port}"))
+    _, file, _ = phoenix.check_phoenix(url, folder, tso)
+    assert file.health is Health.FAILED
+    assert wanted.rstrip() in file.detail
+
+
 def test_what_was_not_looked_at_is_printed(
     url: str, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
