@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import inf
 from typing import Final, NamedTuple, TypeVar
 
 from omidpy.errors import ConfigError, NoSuchTable, OmidError, StorageUnavailable
@@ -26,7 +27,7 @@ from omidpy.storage.hbase.native.calling.registry import (
     ZooKeeperRegistry,
 )
 from omidpy.storage.hbase.native.connections import connection as connections_module
-from omidpy.storage.hbase.native.connections.connection import Connection, Waiting
+from omidpy.storage.hbase.native.connections.connection import SLOW_S, Connection, Waiting
 from omidpy.storage.hbase.native.connections.pool import (
     MASTER,
     REGIONS,
@@ -35,7 +36,15 @@ from omidpy.storage.hbase.native.connections.pool import (
     Connections,
     until,
 )
-from omidpy.storage.hbase.native.faults import CallFailed, Fault, Garbled, Kind, NotSent, Unanswered
+from omidpy.storage.hbase.native.faults import (
+    CallFailed,
+    Fault,
+    Garbled,
+    Kind,
+    Lost,
+    NotSent,
+    Unanswered,
+)
 from omidpy.storage.hbase.native.security import tokens
 from omidpy.storage.hbase.native.security.settings import security_of
 from omidpy.storage.hbase.native.security.tokens import Token
@@ -51,6 +60,8 @@ _HIGH: Final = 200
 _SOON_S: Final = 0.5
 _LONGEST_LOOK_S: Final = 3 * connections_module.DOUBT_S
 """How long a look at the catalogue may take, whose own server may stand still."""
+_ASK_AGAIN_S: Final = 60.0
+"""Between two looks whether the catalogue is elsewhere, of which the first had no answer."""
 _CHECK_AFTER: Final = 3
 """Failures to find a region, after which the master is asked whether the table is there at all."""
 
@@ -103,6 +114,8 @@ class Calls:
             self._told_of_meta, self.read_catalogue, partial(self._is_told, REGIONS)
         )
         self._master: ServerName | None = None
+        self._untold_s = -inf
+        """When the registry last failed to tell who has the catalogue."""
         self._used: dict[str, Connection] = {}
         """By service, the first connection that was used to the catalogue's server, or to the
         master, since the registry told of it."""
@@ -223,10 +236,39 @@ class Calls:
                 sent.connection.doubt(sent.waiting)
             raise
         self.connections.note_answer()
+        self._doubt(sent, until_s)
         return answer
 
-    def _has_moved(self, region: Region) -> bool:
-        """Ask whether a region is no longer with a server that says nothing.
+    def _doubt(self, sent: Sent, until_s: float) -> None:
+        """Refuse the answer of a server that stood still and is no longer the one to ask.
+
+        Until it notices that its lease is over it answers readers from its memory, and what others
+        have written since, elsewhere, is not there (I8).
+
+        Raises:
+            Lost: its region is with another one.
+        """
+        connection, waiting, region = sent
+        is_late = waiting.came_s - waiting.sent_s > SLOW_S
+        if not is_late and not connection.came_behind_silence(waiting):
+            return
+        if region.table == META and not self._may_ask_registry(until_s):
+            return
+        if self._has_moved(region, until_s):
+            raise Lost("the server answered late, and another one is in its place")
+        connection.believe()
+
+    def _may_ask_registry(self, until_s: float) -> bool:
+        """Say whether there is time to ask it, and it has not just failed to answer.
+
+        HBase serves on while nobody tells where it is, so that no call is held up by that for long.
+        """
+        now_s = time.monotonic()
+        has_time = until_s - now_s > self.address.connect_timeout_s
+        return has_time and now_s - self._untold_s > _ASK_AGAIN_S
+
+    def _has_moved(self, region: Region, until_s: float = inf) -> bool:
+        """Ask whether a region is no longer with a server that says nothing, or said so late.
 
         A server that stands still keeps its connections.  HBase gives its regions to others once
         its lease in ZooKeeper is over, which none of its callers would notice.
@@ -234,8 +276,11 @@ class Calls:
         try:
             if region.table == META:
                 return self.registry.meta_server() != region.server
-            found = self.locations.look_anew(region, until_s=until(_LONGEST_LOOK_S))
+            limit_s = min(until_s, until(_LONGEST_LOOK_S))
+            found = self.locations.look_anew(region, until_s=limit_s)
         except (CallFailed, OmidError):
+            if region.table == META:
+                self._untold_s = time.monotonic()
             return False
         return found is not None and found.server != region.server
 

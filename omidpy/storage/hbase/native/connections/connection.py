@@ -34,6 +34,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -76,13 +77,15 @@ _LONGEST_READ: Final = struct.pack("ll", _LONGEST_READ_S, 0)
 _TORN: Final = "a call was given up while its answer was being decrypted"
 DOUBT_S: Final = 5.0
 """After how long without a byte from the server its caller is asked whether it is still right."""
+SLOW_S: Final = 1.0
+"""From how long on a server may have stood still that has not answered, and did so then."""
 _MAX_ID: Final = 2**31 - 1
 
 
 class Waiting:
     """A call in flight, and its answer when that has come."""
 
-    __slots__ = ("answer", "id", "is_awaited", "method", "sent_s", "wake")
+    __slots__ = ("answer", "came_s", "id", "is_awaited", "method", "sent_s", "wake")
 
     def __init__(self, call_id: int, method: str) -> None:
         """Begin without an answer."""
@@ -93,6 +96,8 @@ class Waiting:
         self.is_awaited = False
         """Whether a thread waits for it now, and so may be asked to read."""
         self.sent_s = time.monotonic()
+        self.came_s = self.sent_s
+        """When the answer came."""
 
 
 class Connection:
@@ -146,6 +151,8 @@ class Connection:
         """When the one who reads last began to wait for bytes."""
         self._came_s = time.monotonic()
         """When bytes last came."""
+        self._came_again_s = -inf
+        """When they last did behind a silence of `DOUBT_S`."""
         self._broken: CallFailed | None = None
         self._readable = select.poll()
         self._readable.register(connected, select.POLLIN)
@@ -424,7 +431,7 @@ class Connection:
             # In C alone, so that no exception comes between what was taken and its being kept.
             kept = self._splitter.incoming if self._layer is None else self._arrived
             kept.extend(map(self._socket.recv, (size,)))
-            self._came_s = time.monotonic()
+            self._note_arrival(time.monotonic())
             if self._layer is not None:
                 self._open(self._layer)
             self._give_out()
@@ -444,6 +451,11 @@ class Connection:
             if self._is_opening:
                 self._end(GivenUp(_TORN))
             raise
+
+    def _note_arrival(self, now_s: float) -> None:
+        if now_s - self._came_s > DOUBT_S:
+            self._came_again_s = now_s
+        self._came_s = now_s
 
     def _open(self, layer: Layer) -> None:
         """Give the splitter what arrived pieces say.  Holds `_receiving`.
@@ -493,7 +505,7 @@ class Connection:
         waiting = self._pending.get(answer.call_id)
         if waiting is None:
             return  # it was given up
-        waiting.answer = answer
+        waiting.answer, waiting.came_s = answer, self._came_s
         self._pending.pop(answer.call_id, None)
         if waiting is not self._reader:
             waiting.wake.put(None)
@@ -504,6 +516,14 @@ class Connection:
         """Note that a call was waited for in vain, as long as any is; end what says nothing."""
         if self._came_s < waiting.sent_s:
             self._end(Lost("the server has said nothing for as long as a call may take"))
+
+    def came_behind_silence(self, waiting: Waiting) -> bool:
+        """Say whether an answer is among the first behind a time of silence."""
+        return 0 <= waiting.came_s - self._came_again_s < SLOW_S
+
+    def believe(self) -> None:
+        """Note that the server, which was silent for a while, is still the one that is meant."""
+        self._came_again_s = -inf
 
     def _end(self, error: CallFailed) -> None:
         """Make no more calls, and tell those that wait."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,13 +16,18 @@ import pytest
 from omidpy.errors import NoSuchFamily, OmidError, StorageUnavailable, UsageError
 from omidpy.model import MAX_VERSION
 from omidpy.storage.hbase.native.admin import Admin
+from omidpy.storage.hbase.native.calling import calls as calls_module
 from omidpy.storage.hbase.native.calling.attempts import MAX_ATTEMPTS
+from omidpy.storage.hbase.native.calling.calls import Sent
 from omidpy.storage.hbase.native.calling.steps import Step
 from omidpy.storage.hbase.native.cellblock import DELETE_FAMILY, DELETE_VERSION, encode
 from omidpy.storage.hbase.native.client import NativeClient
 from omidpy.storage.hbase.native.connections import connection
+from omidpy.storage.hbase.native.connections.connection import Waiting
 from omidpy.storage.hbase.native.faults import Garbled, Lost, NotSent, Unanswered
 from omidpy.storage.hbase.native.values import (
+    META,
+    META_REGION,
     Check,
     DeleteCell,
     Get,
@@ -876,3 +882,103 @@ def test_an_increment_whose_answer_has_no_number_was_done(opened: Opened, cells:
 def _result(kind: str, cell_count: int) -> bytes:
     body = message(kind, result={"associated_cell_count": cell_count})
     return bytes(body.SerializeToString())
+
+
+def reading(client: NativeClient, fake: FakeHBase) -> tuple[Callable[[], bytes], list[Region]]:
+    """Return what reads a cell from a server, and the looks at the catalogue that this takes.
+
+    Once it is `relocated` the catalogue has the region elsewhere.
+    """
+    relocated(client, fake)
+    region = client.calls.locations.locate("t", b"a", until_s=0)
+    client.calls.locations._set_all("t", [region])
+    looks: list[Region] = []
+
+    def look(region: Region, **_: object) -> Region:
+        looks.append(region)
+        return client.calls.locations._look_up("t", b"a", 0.0)
+
+    client.calls.locations.look_anew = look  # type: ignore[method-assign]
+
+    def read() -> bytes:
+        value: bytes = client.get("t", Get(b"a", Selection())).cells[0].value
+        return value
+
+    return read, looks
+
+
+def told(value: bytes, after_s: float = 0.0) -> Callable[[Call], Reply]:
+    """Answer with a cell, after some time."""
+
+    def answer(_: Call) -> Reply:
+        time.sleep(after_s)
+        return Reply(_result("GetResponse", 1), encode(b"a", b"f", b"q", 5, value))
+
+    return answer
+
+
+def test_a_late_answer_is_believed_where_the_region_is_still_there_alone(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that stood still has in its memory what was there before others wrote (I8)."""
+    client, (still, other) = opened(told(b"old", 0.05), told(b"new"))
+    monkeypatch.setattr(calls_module, "SLOW_S", 0.02)
+    read, looks = reading(client, still)
+    assert [read(), read()] == [b"old"] * 2
+    assert len(looks) == 2
+    relocated(client, other)
+    assert read() == b"new"
+    assert still.methods == ["Get"] * 3
+
+
+def test_an_answer_behind_a_silence_is_looked_at_once(opened: Opened) -> None:
+    """Whoever asks first when the server goes on may be answered at once, and from its memory."""
+    client, (still, other) = opened(told(b"old"), told(b"new"))
+    read, looks = reading(client, still)
+
+    def be_silent() -> None:
+        (place,) = client.calls.connections._places.values()
+        assert place.connection is not None
+        place.connection._came_s -= connection.DOUBT_S + 1
+
+    assert read() == b"old"
+    assert len(looks) == 0
+    be_silent()
+    assert [read(), read()] == [b"old"] * 2
+    assert len(looks) == 1
+    be_silent()
+    relocated(client, other)
+    assert read() == b"new"
+    assert still.methods == ["Get"] * 4
+
+
+def test_who_has_the_catalogue_is_asked_where_there_is_time_for_it(opened: Opened) -> None:
+    """HBase serves on where ZooKeeper does not, and no call is held up by that again and again."""
+    client, (still, other) = opened(scripted(PROCESSED), scripted(PROCESSED))
+    calls, asked = client.calls, []
+    answers: list[ServerName | OmidError] = [
+        still.server,
+        StorageUnavailable("no ZooKeeper"),
+        other.server,
+    ]
+
+    def meta_server() -> ServerName:
+        asked.append(answers[0])
+        if isinstance(found := answers.pop(0), OmidError):
+            raise found
+        return found
+
+    silent: Any = SimpleNamespace(came_behind_silence=lambda _: True, believe=lambda: None)
+    calls.registry = SimpleNamespace(meta_server=meta_server)
+    sent = Sent(silent, Waiting(1, "Scan"), Region(META, META_REGION, b"", b"", still.server))
+    soon_s = time.monotonic() + 3
+    in_time_s = soon_s + calls.address.connect_timeout_s
+    calls._doubt(sent, soon_s)
+    assert asked == [], "whoever has seconds alone does not wait for it"
+    calls._doubt(sent, in_time_s)
+    calls._doubt(sent, in_time_s)
+    calls._doubt(sent, in_time_s)
+    assert len(asked) == 2, "it has not answered a moment ago"
+    calls._untold_s -= calls_module._ASK_AGAIN_S + 1
+    with pytest.raises(Lost, match="another one is in its place"):
+        calls._doubt(sent, in_time_s)
