@@ -8,22 +8,29 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from math import inf
 
 import pytest
 
-from omidpy.model import Column, FamilySchema, TableSchema
+from omidpy.errors import OmidError
+from omidpy.manager import TransactionManager
+from omidpy.model import Column, FamilySchema, TableSchema, TransactionStatus
 from omidpy.storage.base import Put, RowMutation
+from omidpy.storage.hbase.direct import NativeStore
+from omidpy.storage.hbase.native.connections.pool import REGIONS
 from omidpy.storage.hbase.thrift2 import Thrift2Store
 from omidpy.testing.contract import in_threads
 from tests.machines.hbase import Road, RunningHBase
 from tests.machines.hbase_store import empty_hbase
-from tests.machines.pairs import Load, writers
+from tests.machines.pairs import COLUMN, DEADLINE_S, TABLE, Load, writers
+from tests.machines.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.hbase]
 
 ROAD_BY_DAY = Road.DIRECT
 BY_GATEWAYS = pytest.mark.parametrize("hbase_cluster", [Road.THRIFT2], indirect=True)
+BY_ITSELF = pytest.mark.parametrize("hbase_cluster", [Road.DIRECT], indirect=True)
 
 BATCH_ROWS = 40_000
 """A second or two of work, so that a kill comes into the middle of it."""
@@ -80,6 +87,53 @@ def test_a_region_server_that_stands_still_is_replaced(
     # Until it has ended it may answer readers from its memory: HBase lets it.
     hbase_cluster.crash("rs1")
     load.check()
+
+
+@BY_ITSELF
+@pytest.mark.nightly
+def test_nobody_believes_a_region_server_that_goes_on(
+    hbase_cluster: RunningHBase, load: Load
+) -> None:
+    """It answers at once, from its memory, what was there before others had its regions (I8)."""
+    rows = (b"a", b"z")
+    seen: list[bytes] = []
+
+    def write(tm: TransactionManager, value: bytes) -> None:
+        while True:
+            with suppress(OmidError), tm.begin() as tx:
+                for row in rows:
+                    tx.table(TABLE).put(row, {COLUMN: value})
+            if tx.status is TransactionStatus.COMMITTED:
+                return
+
+    def read(tm: TransactionManager) -> None:
+        with tm.begin(read_only=True) as tx:
+            seen.extend(tx.table(TABLE).row(row)[COLUMN] for row in rows)
+
+    with load.connect() as writer, load.connect() as reader:
+        write(writer, b"old")
+        read(reader)
+        assert isinstance(writer.store, NativeStore)
+        assert isinstance(reader.store, NativeStore)
+        region = writer.store._client.calls.locate(TABLE, b"a", until_s=inf)
+        (place,) = (
+            one
+            for (_, port, service), one in reader.store._client.calls.connections._places.items()
+            if (port, service) == (region.server.port, REGIONS)
+        )
+        assert place.connection is not None
+        name = hbase_cluster.at_port(region.server.port)
+        hbase_cluster.pause(name)
+        write(writer, b"new")
+        thread = threading.Thread(target=read, args=(reader,))
+        thread.start()
+        wait_for(lambda: bool(place.connection and place.connection._pending), DEADLINE_S)
+        hbase_cluster.fence(name)
+        hbase_cluster.resume(name)
+        thread.join(DEADLINE_S)
+    hbase_cluster.crash(name)
+    hbase_cluster.start_all()
+    assert seen == [b"old", b"old", b"new", b"new"]
 
 
 @pytest.mark.nightly

@@ -249,23 +249,32 @@ class Calls:
             Lost: its region is with another one.
         """
         connection, waiting, region = sent
+        if region.table == META:
+            return  # the servers to which it leads are doubted themselves
         is_late = waiting.came_s - waiting.sent_s > SLOW_S
         if not is_late and not connection.came_behind_silence(waiting):
             return
-        if region.table == META and not self._may_ask_registry(until_s):
-            return
-        if self._has_moved(region, until_s):
+        if self._has_lost_catalogue(region.server, until_s) or self._has_moved(region, until_s):
             raise Lost("the server answered late, and another one is in its place")
         connection.believe()
 
-    def _may_ask_registry(self, until_s: float) -> bool:
-        """Say whether there is time to ask it, and it has not just failed to answer.
+    def _has_lost_catalogue(self, server: ServerName, until_s: float) -> bool:
+        """Say whether a server had the catalogue, which it cannot be asked about itself then.
 
         HBase serves on while nobody tells where it is, so that no call is held up by that for long.
         """
         now_s = time.monotonic()
         has_time = until_s - now_s > self.address.connect_timeout_s
-        return has_time and now_s - self._untold_s > _ASK_AGAIN_S
+        if not has_time or now_s - self._untold_s < _ASK_AGAIN_S:
+            return False
+        try:
+            meta = self.locations.meta()
+        except OmidError:
+            return False
+        if meta.server != server or not self._has_moved(meta):
+            return False
+        self.locations.forget(meta)
+        return True
 
     def _has_moved(self, region: Region, until_s: float = inf) -> bool:
         """Ask whether a region is no longer with a server that says nothing, or said so late.

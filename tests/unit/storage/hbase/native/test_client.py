@@ -26,8 +26,6 @@ from omidpy.storage.hbase.native.connections import connection
 from omidpy.storage.hbase.native.connections.connection import Waiting
 from omidpy.storage.hbase.native.faults import Garbled, Lost, NotSent, Unanswered
 from omidpy.storage.hbase.native.values import (
-    META,
-    META_REGION,
     Check,
     DeleteCell,
     Get,
@@ -970,7 +968,10 @@ def test_who_has_the_catalogue_is_asked_where_there_is_time_for_it(opened: Opene
 
     silent: Any = SimpleNamespace(came_behind_silence=lambda _: True, believe=lambda: None)
     calls.registry = SimpleNamespace(meta_server=meta_server)
-    sent = Sent(silent, Waiting(1, "Scan"), Region(META, META_REGION, b"", b"", still.server))
+    region = Region("t", b"t,,1.id.", b"", b"", still.server)
+    sent = Sent(silent, Waiting(1, "Get"), region)
+    calls.locations._meta = still.server
+    calls.locations.look_anew = lambda found, **_: found  # type: ignore[method-assign]
     soon_s = time.monotonic() + 3
     in_time_s = soon_s + calls.address.connect_timeout_s
     calls._doubt(sent, soon_s)
@@ -982,3 +983,7 @@ def test_who_has_the_catalogue_is_asked_where_there_is_time_for_it(opened: Opene
     calls._untold_s -= calls_module._ASK_AGAIN_S + 1
     with pytest.raises(Lost, match="another one is in its place"):
         calls._doubt(sent, in_time_s)
+    assert calls.locations._meta is None
+    calls.locations._meta = other.server
+    calls._doubt(sent, in_time_s)
+    assert len(asked) == 3, "another server has it, and can be asked"
