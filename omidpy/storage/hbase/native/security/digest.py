@@ -192,6 +192,9 @@ class DigestMd5:
         told = f"{class_name}: {quoted(text)}"
         if "expired" in text:
             return NoTicket(f"our token has ended; {REMEDY} ({told})")
+        if class_name == "AccessDeniedException":
+            # It listens before it has the keys by which tokens are known.
+            return NoTicket(f"it knows no tokens yet, as one that has just started ({told})")
         return Disagreed(f"it does not accept our token; {REMEDY} ({told})")
 
     def layer(self) -> Layer | None:

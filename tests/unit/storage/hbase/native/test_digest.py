@@ -149,3 +149,5 @@ def test_a_token_that_has_ended_is_told_apart() -> None:
     assert isinstance(ended, NoTicket)
     assert "start the job again" in str(ended)
     assert isinstance(client.refused("InvalidToken", "unknown"), Disagreed)
+    starting = client.refused("AccessDeniedException", "Server is not configured to do DIGEST")
+    assert isinstance(starting, NoTicket), "it has the keys soon"
