@@ -10,7 +10,8 @@ Pure, but for the callbacks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from omidpy.base.words.arguments import is_unrun, runs_later
@@ -19,6 +20,7 @@ from omidpy.errors import UsageError
 log: Final = logging.getLogger("omidpy.tx.transaction")
 
 C = TypeVar("C", bound=Callable[..., object])
+T = TypeVar("T")
 
 
 class _Registered(NamedTuple, Generic[C]):
@@ -112,26 +114,24 @@ class Callbacks:
                 )
 
     def committed(self, tx: object, start_ts: int) -> None:
-        """Call what is to be called after the commit."""
-        for one in self._after_commit:
+        """Call what is to be called after the commit, once, however many threads learn of it."""
+        for one in _taken(self._after_commit):
             try:
                 run_callback(one.call, tx)
             except Exception:
                 log.exception("after_commit of transaction %d failed", start_ts)
-        self._after_commit = []
 
     def will_not_commit(self) -> None:
         """Forget what is to be called after a commit."""
         self._after_commit = []
 
     def rolled_back(self, start_ts: int) -> None:
-        """Call what is to be called after a rollback."""
-        for call in self._after_rollback:
+        """Call what is to be called after a rollback; once, too."""
+        for call in _taken(self._after_rollback):
             try:
                 run_callback(call)
             except Exception:
                 log.exception("after_rollback of transaction %d failed", start_ts)
-        self._after_rollback = []
 
 
 def check_callback(name: str, callback: C) -> C:
@@ -158,6 +158,13 @@ def run_callback(call: Callable[..., object], *args: object) -> None:
     """
     if is_unrun(returned := call(*args)):
         raise TypeError(f"{call!r:.80} returned {returned!r:.80}, which nobody goes on with")
+
+
+def _taken(some: list[T]) -> Iterator[T]:
+    """Take one after the other, of which each goes to one thread."""
+    with suppress(IndexError):  # another has taken the last
+        while some:
+            yield some.pop(0)
 
 
 # In place: a commit that begins walks along one of these lists, and may call who has a savepoint.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -163,3 +164,33 @@ def test_a_task_keeps_its_callbacks_while_another_undoes_a_savepoint(client: Cli
 
     asyncio.run(main())
     assert called == ["before", "of another task", "kept"]
+
+
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_who_learns_of_the_end_at_the_same_time_calls_nothing_twice(
+    client: Client, ends: str
+) -> None:
+    """Of two threads that ask what became of a commit, both told of it."""
+    called: list[str] = []
+    tx = client.tm.begin()
+    put(tx)
+
+    def learn() -> None:
+        if ends == "commit":
+            tx._callbacks.committed(tx, tx.start_ts)
+        else:
+            tx._callbacks.rolled_back(tx.start_ts)
+
+    for what in ("first", "second", "third"):
+
+        def call(*_: object, what: str = what) -> None:
+            called.append(what)
+            if len(called) == 1:
+                thread = threading.Thread(target=learn)
+                thread.start()
+                thread.join()
+
+        tx.after_commit(call)
+        tx.after_rollback(call)
+    getattr(tx, ends)()
+    assert called == ["first", "second", "third"]
