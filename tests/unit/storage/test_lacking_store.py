@@ -7,6 +7,8 @@ import json
 import pytest
 
 import omidpy
+from compactor.shell import command
+from omidpy import opening
 from omidpy.cli import common, main
 from omidpy.errors import ConfigError
 from omidpy.facts.commit_table import COMMIT_TABLE, CommitTable, create_system_tables
@@ -27,8 +29,9 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
         del url, must_exist
         return LikeThrift1(store)
 
-    for user in ("omidpy.opening", "compactor.shell.command"):
-        monkeypatch.setattr(f"{user}.open_store", open_poorer)
+    # Imported above: a module that is first imported in here would keep what stands here for good.
+    for user in (opening, command):
+        monkeypatch.setattr(user, "open_store", open_poorer)
     return store
 
 
