@@ -44,6 +44,7 @@ from omidpy.storage.base import (
 from omidpy.storage.hbase import described, identity, states
 from omidpy.storage.hbase.direct import descriptors
 from omidpy.storage.hbase.direct.reads import NativeReads
+from omidpy.storage.hbase.dropping import OneTable, drop_if
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.native.address import NativeAddress, parse_native
 from omidpy.storage.hbase.native.calling.steps import Step, was_processed
@@ -154,39 +155,23 @@ class NativeStore(NativeReads):
         return True
 
     def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
-        """Disable and remove a table; a second attempt goes on where the first one ended.
-
-        HBase removes only what is disabled, and a table that was just made is not.  So a client
-        that looks once it is disabled, and finds the one that is wanted, removes no other.
-        """
+        """Disable and remove a table; a second attempt goes on where the first one ended."""
         return self.drop_table_if(table, only=only, still=lambda: True)
 
     def drop_table_if(
         self, table: str, *, only: Mapping[str, str] | None, still: Callable[[], bool]
     ) -> bool:
-        """Remove a table as `drop_table` does, if that is wanted still; see `RestoresTables`.
-
-        A copy of a snapshot that is cloned behind the look at it is enabled, too.
-        """
-        if not rules.has(self.schema(table).attributes, only):
+        """Remove a table as `drop_table` does, if that is wanted still; see `RestoresTables`."""
+        admin = self._admin
+        one = OneTable(
+            is_meant=lambda: rules.has(self.schema(table).attributes, only),
+            is_enabled=lambda: admin.state(table) == "enabled",
+            disable=lambda: admin.disable(table),
+            enable=lambda: admin.enable(table),
+            drop=lambda: admin.drop(table),
+        )
+        if not drop_if(one, looks_again=bool(only), still=still):
             return False
-        is_enabled = self._admin.state(table) == "enabled"
-        if is_enabled:
-            try:
-                self._admin.disable(table)
-            except StorageUnavailable:
-                # Who disables it at the same moment may be faster.
-                if self._admin.state(table) == "enabled":
-                    raise
-                is_enabled = False
-        # Also where another client has disabled it: another of its name, perhaps, which he gives
-        # back or wants to remove himself.
-        is_other = bool(only) and not rules.has(self.schema(table).attributes, only)
-        if is_other or not still():
-            if is_enabled:
-                self._admin.enable(table)
-            return False
-        self._admin.drop(table)
         self._families.pop(table, None)
         described.forget(self, table)
         return True

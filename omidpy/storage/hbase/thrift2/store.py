@@ -49,6 +49,7 @@ from omidpy.storage.base import (
 )
 from omidpy.storage.hbase import described, identity, states
 from omidpy.storage.hbase.addresses.gateways import FRAMED_BATCH_BYTES, HBaseAddress, parse_address
+from omidpy.storage.hbase.dropping import OneTable, drop_if
 from omidpy.storage.hbase.idl import thrift2 as idl
 from omidpy.storage.hbase.keys import check_findable
 from omidpy.storage.hbase.rpc.gateway import SILENCE_S, Unanswered
@@ -123,40 +124,23 @@ class Thrift2Store(Thrift2Reads):
         return True
 
     def drop_table(self, table: str, *, only: Mapping[str, str] | None = None) -> bool:
-        """Disable and remove a table; a second attempt goes on where the first one ended.
-
-        HBase removes only what is disabled, and a table that was just made is not.  So a client
-        that looks once it is disabled, and finds the one that is wanted, removes no other.
-        """
+        """Disable and remove a table; a second attempt goes on where the first one ended."""
         return self.drop_table_if(table, only=only, still=lambda: True)
 
     def drop_table_if(
         self, table: str, *, only: Mapping[str, str] | None, still: Callable[[], bool]
     ) -> bool:
-        """Remove a table as `drop_table` does, if that is wanted still; see `RestoresTables`.
-
-        A copy of a snapshot that is cloned behind the look at it is enabled, too.
-        """
-        if not rules.has(self.schema(table).attributes, only):
-            return False
+        """Remove a table as `drop_table` does, if that is wanted still; see `RestoresTables`."""
         name = schemas.table_name(table)
-        is_enabled = self._read(table, "isTableEnabled", name)
-        if is_enabled:
-            try:
-                self._change(table, "disableTable", name)
-            except StorageUnavailable:
-                # Who disables it at the same moment may be faster.
-                if self._read(table, "isTableEnabled", name):
-                    raise
-                is_enabled = False
-        # Also where another client has disabled it: another of its name, perhaps, which he gives
-        # back or wants to remove himself.
-        is_other = bool(only) and not rules.has(self.schema(table).attributes, only)
-        if is_other or not still():
-            if is_enabled:
-                self._change(table, "enableTable", name)
+        one = OneTable(
+            is_meant=lambda: rules.has(self.schema(table).attributes, only),
+            is_enabled=lambda: bool(self._read(table, "isTableEnabled", name)),
+            disable=lambda: self._change(table, "disableTable", name),
+            enable=lambda: self._change(table, "enableTable", name),
+            drop=lambda: self._change(table, "deleteTable", name),
+        )
+        if not drop_if(one, looks_again=bool(only), still=still):
             return False
-        self._change(table, "deleteTable", name)
         self._families.pop(table, None)
         described.forget(self, table)
         return True
