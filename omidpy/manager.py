@@ -186,7 +186,7 @@ class TransactionManager(Alone):
         Args:
             read_only: Refuse writes; the commit asks no oracle.
             hold_s: Keep age alone from aborting the transaction for so many seconds, or until it
-                ends; one that is rolled back then is forbidden to commit, by the oracle.
+                ends; where that is longer than its age, the oracle is told of a rollback.
             idempotency_key: 1 to 1024 bytes that name what it does: of all transactions with this
                 key, in any process, one commits.  It is one that writes, even if nothing else.
 
@@ -230,14 +230,13 @@ class TransactionManager(Alone):
         self.session.tally.began(since_s)
         snapshot = self.session.reader.open(begun, asked_s=asked_s)
         max_age_s = self.oracle.max_transaction_age_s
-        if max_age_s is not None and hold_s is not None:
-            max_age_s = max(max_age_s, hold_s)
+        is_held = hold_s is not None and (max_age_s is None or hold_s > max_age_s)
         return Transaction(
             self.session,
             snapshot,
             read_only=read_only,
-            max_age_s=max_age_s,
-            is_held=hold_s is not None,
+            max_age_s=hold_s if is_held and max_age_s is not None else max_age_s,
+            is_held=is_held,
             fenced_ts=begun.fenced_ts,
         )
 

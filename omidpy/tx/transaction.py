@@ -108,7 +108,7 @@ class Transaction(Alone):
             snapshot: What it reads.
             read_only: Refuse writes.
             max_age_s: How old the oracle lets it become; half of it is worth a warning.
-            is_held: Whether the oracle keeps the low watermark below it.
+            is_held: Whether the oracle keeps the low watermark below it for longer than for others.
             fenced_ts: Its `Begun.fenced_ts`, which says what is still so of tables.
         """
         self.start_ts = snapshot.start_ts

@@ -46,18 +46,22 @@ def test_a_block_is_left_without_an_error(client: Client) -> None:
     assert (client.raw(), called) == ([], [])
 
 
-@pytest.mark.parametrize("hold_s", [None, 60.0])
+@pytest.mark.parametrize("hold_s", [None, 60.0, 3600.0])
 @pytest.mark.parametrize("writes", [False, True])
 def test_what_is_rolled_back_holds_nothing(
-    client: Client, hold_s: float | None, *, writes: bool
+    client: Client, monkeypatch: pytest.MonkeyPatch, hold_s: float | None, *, writes: bool
 ) -> None:
-    """The oracle kept the low watermark below it, though it would never commit."""
+    """The oracle kept the low watermark below it, though it would never commit.
+
+    One of no longer than its age keeps nothing: a client may roll back any number of those.
+    """
+    monkeypatch.setattr(client.naive, "max_transaction_age_s", 900.0)
     with client.tm.begin(hold_s=hold_s) as tx:
         if writes:
             put(tx)
         raise Rollback
     entry = CommitTable(client.store).read((tx.start_ts,))[tx.start_ts]
-    assert (entry is INVALID) == (hold_s is not None)
+    assert (entry is INVALID) == (hold_s == 3600.0)
     with client.tm.begin(hold_s=60) as tx:
         put(tx)
     assert isinstance(client.tm.outcome(tx), Committed)
