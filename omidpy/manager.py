@@ -258,7 +258,7 @@ class TransactionManager(Alone):
             return self.begin(read_only=True)
         asked_s = self.session.clock.monotonic_s()
         begun = self.oracle.begin()
-        read_ts = moment_timestamp(self.session, begun, at)
+        read_ts = moment_timestamp(self.session, begun.start_ts, at)
         snapshot = self.session.reader.open(begun, asked_s=asked_s, at=read_ts)
         transaction = Transaction(self.session, snapshot, read_only=True)
         transaction.check_horizon()

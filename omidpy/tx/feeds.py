@@ -24,8 +24,8 @@ Moment: TypeAlias = int | datetime | timedelta
 """A timestamp, an aware datetime, or how long ago."""
 
 
-def moment_timestamp(session: Session, begun: Begun, at: Moment) -> Timestamp:
-    """Return the timestamp of a moment; up to 5 s ahead of the oracle is now.
+def moment_timestamp(session: Session, fresh_ts: Timestamp, at: Moment) -> Timestamp:
+    """Return the timestamp of a moment; up to 5 s ahead of the oracle is now, `fresh_ts`.
 
     Raises:
         UsageError: a naive datetime, or a moment further in the future.
@@ -35,10 +35,10 @@ def moment_timestamp(session: Session, begun: Begun, at: Moment) -> Timestamp:
     """
     first_ts = session.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
     now_ms = session.clock.wall_ms()
-    is_asked = not isinstance(at, int) and may_be_counted(first_ts, begun.start_ts, now_ms=now_ms)
+    is_asked = not isinstance(at, int) and may_be_counted(first_ts, fresh_ts, now_ms=now_ms)
     return read_timestamp(
         at,
-        fresh_ts=begun.start_ts,
+        fresh_ts=fresh_ts,
         first_ts=first_ts,
         samples=session.watermarks.samples() if is_asked else [],
         now_ms=now_ms,
@@ -63,8 +63,8 @@ def open_feed(
     key_range = scan_range(row_start, row_stop, row_prefix, reverse=False)
     begun = session.oracle.begin()
     layout, specs = _table(session, table, columns, begun)
-    until_ts = begun.start_ts if until is None else moment_timestamp(session, begun, until)
-    since_ts = until_ts if since is None else moment_timestamp(session, begun, since)
+    until_ts = begun.start_ts if until is None else moment_timestamp(session, begun.start_ts, until)
+    since_ts = until_ts if since is None else moment_timestamp(session, begun.start_ts, since)
     if since_ts > until_ts:
         raise UsageError(f"since={since!r} is later than until={until!r}")
     window = Window(
@@ -103,7 +103,7 @@ def open_watch(
     if since is None:
         since_ts, low_watermark = begun.start_ts, begun.low_watermark
     else:
-        since_ts = moment_timestamp(session, begun, since)
+        since_ts = moment_timestamp(session, begun.start_ts, since)
         low_watermark = session.watermarks.low_watermark_by(since_ts)
     window = Window(
         layout.name,

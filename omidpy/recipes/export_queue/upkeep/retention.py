@@ -16,13 +16,12 @@ import msgspec
 from omidpy.base.timing.ages import issued_before
 from omidpy.base.words.durations import MAX_DURATION_S
 from omidpy.errors import ExportError, SnapshotTooOld, UsageError
-from omidpy.facts.commit_table import FIRST_TIMESTAMP_FACT
 from omidpy.model import Timestamp
-from omidpy.reading.time_travel import may_be_counted, read_timestamp
 from omidpy.recipes.export_queue.entries.acknowledgement import ROWS_AT_ONCE, remove
 from omidpy.recipes.export_queue.entries.stored.state import BucketRows, BucketState, table_name
 from omidpy.recipes.export_queue.entries.view import View
 from omidpy.recipes.export_queue.upkeep import making
+from omidpy.tx.feeds import moment_timestamp
 
 if TYPE_CHECKING:
     from omidpy.manager import TransactionManager
@@ -106,7 +105,7 @@ def replay(
     """
     assert definition.keep_s is not None, "only what keeps can be replayed"
     begun = tm.begin(read_only=True).start_ts
-    since_ts = _timestamp(tm, begun, since)
+    since_ts = moment_timestamp(tm.session, begun, since)
     if since_ts < _kept_from(tm, begun, definition.keep_s):
         raise ExportError(
             f"the queue {places.queue_id!r} keeps what was delivered for {definition.keep_s:g} s, "
@@ -156,14 +155,16 @@ def _set_back_to(since_ts: int, state: BucketState) -> BucketState:
     )
 
 
-def _kept_from(tm: TransactionManager, fresh_ts: int, keep_s: float) -> Timestamp:
+def _kept_from(tm: TransactionManager, fresh_ts: Timestamp, keep_s: float) -> Timestamp:
     """Return below which commit timestamp nothing is kept any more; 0 if that is not known yet.
 
     World time is a date, which somebody may have set forward before the oracle was started.  So
     where the oracle records samples, it must have counted as long, too.
     """
     try:
-        by_date = _timestamp(tm, fresh_ts, timedelta(seconds=min(keep_s, MAX_DURATION_S)))
+        by_date = moment_timestamp(
+            tm.session, fresh_ts, timedelta(seconds=min(keep_s, MAX_DURATION_S))
+        )
     except (SnapshotTooOld, UsageError):
         # Timestamps are counted, and no sample is as old; or no timestamp is: it is longer than
         # from 1970 until now.
@@ -172,16 +173,3 @@ def _kept_from(tm: TransactionManager, fresh_ts: int, keep_s: float) -> Timestam
     if not samples:
         return by_date  # Omid's oracle records none
     return min(by_date, Timestamp(issued_before(samples, age_ms=round(keep_s * 1000))))
-
-
-def _timestamp(tm: TransactionManager, fresh_ts: int, at: int | datetime | timedelta) -> Timestamp:
-    first_ts = tm.session.control.read_number(FIRST_TIMESTAMP_FACT) or Timestamp(0)
-    now_ms = tm.session.clock.wall_ms()
-    is_asked = not isinstance(at, int) and may_be_counted(first_ts, fresh_ts, now_ms=now_ms)
-    return read_timestamp(
-        at,
-        fresh_ts=Timestamp(fresh_ts),
-        first_ts=first_ts,
-        samples=tm.session.watermarks.samples() if is_asked else [],
-        now_ms=now_ms,
-    )
